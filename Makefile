@@ -1,0 +1,72 @@
+# make demo   the main job, end to end, on a private Slurm cluster (SLURM=no: without Slurm)
+# make test   all tests
+# make check  lint, types, import rules, generated code
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SLURM ?= yes
+WIRE := slurm_interleave/client/wire
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test check lint types protos protos-check plugin packages clean
+
+demo: $(VENV)/.ready
+ifneq ($(SLURM),no)
+	@deploy/lab/install-packages.sh
+	@$(MAKE) --no-print-directory plugin
+endif
+	@PYTHONPATH=deploy:examples $(BIN)/python -m demo $(if $(filter no,$(SLURM)),--no-slurm)
+
+test: $(VENV)/.ready
+	@deploy/lab/install-packages.sh --optional
+	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint types protos-check
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+
+types: $(VENV)/.ready build/types
+	$(BIN)/mypy -p slurm_interleave -p lab -p demo -p grpo
+
+plugin:
+	@$(MAKE) --no-print-directory -C slurm_plugin
+
+packages: $(VENV)/.ready
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+# mypy and protoc need the namespace as folders.
+build/types:
+	@mkdir -p build/types/slurm_interleave
+	@for part in client orchestrator sql node_agent; do \
+		ln -sfn ../../../$$part build/types/slurm_interleave/$$part; done
+
+# Made with the oldest tools, so that the stubs load under every protobuf and grpcio that we allow.
+build/protoc/bin/python:
+	$(PYTHON) -m venv build/protoc
+	build/protoc/bin/pip install --quiet grpcio-tools==1.62.3 'setuptools<80'
+
+protos: build/types build/protoc/bin/python
+	build/protoc/bin/python -m grpc_tools.protoc -I build/types \
+		--python_out=build/types --pyi_out=build/types --grpc_python_out=build/types \
+		$(patsubst client/wire/%,build/types/$(WIRE)/%,$(wildcard client/wire/*.proto))
+
+protos-check: protos
+	@git diff --exit-code --stat -- client/wire || \
+		{ echo "client/wire: generated code is stale; run 'make protos' and commit it"; exit 1; }
+
+$(VENV)/.ready: pyproject.toml
+	@echo "making the virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+		echo "installing python3-venv"; apt-get install -qq -y python3-venv python3-pip >/dev/null && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/pip install --quiet -e '.[orchestrator,agent,sim,timeline]' --group dev
+	@touch $@
+
+clean:
+	rm -rf build dist $(VENV) *.egg-info
+	$(MAKE) -C slurm_plugin clean

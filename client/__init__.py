@@ -1,0 +1,1 @@
+"""What runs in the user's job and on login nodes."""

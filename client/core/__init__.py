@@ -1,0 +1,1 @@
+"""What every part shares: names, errors, configuration, states. Standard library alone."""

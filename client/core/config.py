@@ -1,0 +1,122 @@
+"""Configuration: one frozen dataclass a section, one loader for all.
+
+Precedence, lowest first: the default in the class, `/etc/slurm/interleave.toml` (or `$INTERLEAVE_CONFIG`),
+`INTERLEAVE_<SECTION>_<KEY>` in the environment, a command-line flag.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slurm_interleave.client.core.errors import ConfigError
+
+DEFAULT_PATH = Path("/etc/slurm/interleave.toml")
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+Section = TypeVar("Section")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of *path*. Raises `ConfigError` if it is there but cannot be read."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; name another with --config or INTERLEAVE_CONFIG") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+
+
+def config_path(flag: str | None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the file to read: the flag's, the environment's, or the default one if it exists."""
+    named = flag or environ.get("INTERLEAVE_CONFIG")
+    if named:
+        return Path(named)
+    return DEFAULT_PATH if DEFAULT_PATH.exists() else None
+
+
+def load_section(
+    cls: type[Section],
+    name: str,
+    path: Path | None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Section:
+    """Return section *name* as a *cls*.
+
+    Flags that are None count as not given. Raises `ConfigError` for an unknown key (with the nearest known
+    one) and for a value of the wrong type.
+    """
+    table = read_toml(path).get(name, {}) if path else {}
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: {name!r} must be a table, as in [{name}]")
+    types = typing.get_type_hints(cls)
+    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+            raise ConfigError(f"{path}: [{name}] has no key {key!r}{hint}")
+        values[key] = _convert(value, types[key], f"{path}: [{name}] {key}")
+    for key in known:
+        variable = f"INTERLEAVE_{name}_{key}".upper()
+        if variable in environ:
+            values[key] = _convert(environ[variable], types[key], variable)
+    values.update({key: value for key, value in (flags or {}).items() if value is not None})
+    return cls(**values)
+
+
+def _convert(value: Any, wanted: Any, where: str) -> Any:
+    """Return *value*, from TOML or from text, as type *wanted*."""
+    try:
+        return _reader(wanted)(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: {value!r} cannot be used: {error}") from error
+
+
+def _reader(wanted: Any) -> Callable[[Any], Any]:
+    """Return the function that turns a raw value into type *wanted*."""
+    origin = typing.get_origin(wanted)
+    if origin is tuple:
+        return _as_words
+    if origin is dict:
+        return dict
+    return {bool: _as_bool, int: _as_int, float: float, str: _as_text, Path: lambda raw: Path(_as_text(raw))}[
+        wanted
+    ]
+
+
+def _as_words(raw: Any) -> tuple[str, ...]:
+    return tuple(str(item).strip() for item in (raw.split(",") if isinstance(raw, str) else raw))
+
+
+def _as_text(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise TypeError("text is needed")
+    return raw
+
+
+def _as_int(raw: Any) -> int:
+    if isinstance(raw, (bool, float)):
+        raise TypeError("a whole number is needed")
+    return int(raw)
+
+
+def _as_bool(raw: Any) -> bool:
+    text = str(raw).lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("one of true, false, yes, no, on, off, 1, 0 is needed")

@@ -1,0 +1,107 @@
+"""The tree of errors. The class is the contract, the text is for people.
+
+`status` is the gRPC status code that a service answers with; the class name travels beside it in the
+trailing metadata `interleave-error`, so that a client raises the same class again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class InterleaveError(Exception):
+    """Any error of slurm-interleave."""
+
+    status: ClassVar[str] = "INTERNAL"
+
+
+class BadName(InterleaveError):
+    """A group, role, job or phase name that is not allowed."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class ConfigError(InterleaveError):
+    """A configuration file, variable or flag that cannot be used."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class UnknownGroup(InterleaveError):
+    """No such group, or none that the caller may see."""
+
+    status = "NOT_FOUND"
+
+
+class NotRegistered(InterleaveError):
+    """The job is not known: its node's agent did not register it at the job's start."""
+
+    status = "NOT_FOUND"
+
+
+class NotTheHolder(InterleaveError):
+    """The lock is held by another job."""
+
+    status = "PERMISSION_DENIED"
+
+
+class Denied(InterleaveError):
+    """The caller did not prove that he may do this."""
+
+    status = "PERMISSION_DENIED"
+
+
+class NotAuthenticated(InterleaveError):
+    """The caller did not prove who he is."""
+
+    status = "UNAUTHENTICATED"
+
+
+class StaleLease(InterleaveError):
+    """The caller acted on a lease that has ended or that a later grant has replaced."""
+
+    status = "ABORTED"
+
+
+class JobFaulted(InterleaveError):
+    """The job's device state could not be saved or restored; the text says why."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class JobEnded(InterleaveError):
+    """The job ended while it waited."""
+
+    status = "CANCELLED"
+
+
+class Replaced(InterleaveError):
+    """Another orchestrator has taken over the database; this one must stop."""
+
+    status = "ABORTED"
+
+
+class AgentUnreachable(InterleaveError):
+    """The node agent did not answer."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class Busy(InterleaveError):
+    """An operation on the same job is under way."""
+
+    status = "ABORTED"
+
+
+class BackendFailed(InterleaveError):
+    """A backend could not save, restore or discard a context."""
+
+    status = "FAILED_PRECONDITION"
+
+
+def by_name(name: str) -> type[InterleaveError]:
+    """Return the error class called *name*, or `InterleaveError` where this release has none."""
+    found = globals().get(name)
+    if isinstance(found, type) and issubclass(found, InterleaveError):
+        return found
+    return InterleaveError

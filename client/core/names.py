@@ -1,0 +1,43 @@
+"""Text from outside becomes a name here, once; inside, nobody checks again."""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from slurm_interleave.client.core.errors import BadName
+
+JobId = NewType("JobId", str)
+GroupName = NewType("GroupName", str)
+NodeName = NewType("NodeName", str)
+Epoch = NewType("Epoch", int)
+
+# The same pattern stands in slurm_plugin/ (C and Lua); tests/test_names.py holds the three together.
+GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+GROUP_NAME_RULE = (
+    "1 to 63 characters: letters, digits, dot, underscore and dash, beginning with a letter or a digit"
+)
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+PHASE_MAX = 128
+
+
+def parse_group_name(text: str) -> GroupName:
+    """Return *text* as a group name. Raises `BadName` with what is allowed."""
+    if not GROUP_NAME.fullmatch(text):
+        raise BadName(f"group name {text!r} is not allowed; allowed are {GROUP_NAME_RULE}")
+    return GroupName(text)
+
+
+def parse_job_id(text: str) -> JobId:
+    """Return *text* as a job id (Slurm's number, or any name outside Slurm). Raises `BadName`."""
+    if not _JOB_ID.fullmatch(text):
+        raise BadName(
+            f"job id {text!r} is not allowed; allowed are 1 to 128 letters, digits, dots, underscores, "
+            "plus signs and dashes, beginning with a letter or a digit"
+        )
+    return JobId(text)
+
+
+def parse_phase(text: str) -> str:
+    """Return *text* as the name of a phase: any printable text, cut to 128 characters."""
+    return "".join(c if c.isprintable() else " " for c in text)[:PHASE_MAX]

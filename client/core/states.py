@@ -1,0 +1,31 @@
+"""The states that more than one part talks about; each member carries its meaning."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Context(str, Enum):
+    """A job's device state on one node."""
+
+    NONE = "none"  # the job has nothing on a device, as far as anybody knows
+    RESIDENT = "resident"  # it may have state on its devices
+    SAVING = "saving"  # a snapshot is under way
+    SAVED = "saved"  # its state is in host memory, its devices are free
+    RESTORING = "restoring"  # a restore is under way
+    FAULTED = "faulted"  # its state is neither usable nor known to be off the device
+    UNKNOWN = "unknown"  # the node's agent is away in the middle of an operation
+
+
+class SliceState(str, Enum):
+    """How a turn stands or ended; what `sinterleave` shows as State."""
+
+    WAITING = "WAITING"  # in the queue
+    RUNNING = "RUNNING"  # holds its devices now
+    YIELDED = "YIELDED"  # ended by the job's own yield
+    JOB_ENDED = "JOB_ENDED"  # the job ended while it held the devices
+    REVOKED = "REVOKED"  # taken back by an operator or a rule
+    FAULTED = "FAULTED"  # the device state was lost
+
+
+LIVE_SLICES = frozenset({SliceState.WAITING, SliceState.RUNNING})

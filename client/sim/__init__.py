@@ -1,0 +1,1 @@
+"""The simulated accelerator: the stand-in wherever there is no GPU."""

@@ -1,0 +1,1 @@
+"""Generated code of the three services; see the .proto files beside it."""

@@ -1,0 +1,375 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AcquireRequest(_message.Message):
+    __slots__ = ("job_id", "group", "phase")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    group: str
+    phase: str
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
+
+class AcquireUpdate(_message.Message):
+    __slots__ = ("queued", "granted")
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    queued: Queued
+    granted: Granted
+    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., granted: _Optional[_Union[Granted, _Mapping]] = ...) -> None: ...
+
+class Queued(_message.Message):
+    __slots__ = ("ahead", "reason")
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ahead: int
+    reason: str
+    def __init__(self, ahead: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Granted(_message.Message):
+    __slots__ = ("epoch", "waited_s", "context_restored", "switch_s")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_RESTORED_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_S_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    waited_s: float
+    context_restored: bool
+    switch_s: float
+    def __init__(self, epoch: _Optional[int] = ..., waited_s: _Optional[float] = ..., context_restored: bool = ..., switch_s: _Optional[float] = ...) -> None: ...
+
+class YieldRequest(_message.Message):
+    __slots__ = ("job_id", "group", "epoch")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    group: str
+    epoch: int
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class YieldReply(_message.Message):
+    __slots__ = ("pending_waiters",)
+    PENDING_WAITERS_FIELD_NUMBER: _ClassVar[int]
+    pending_waiters: int
+    def __init__(self, pending_waiters: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("groups", "nodes")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ...) -> None: ...
+
+class GroupStatus(_message.Message):
+    __slots__ = ("name", "state", "state_since", "members")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_SINCE_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    state_since: float
+    members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., state_since: _Optional[float] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ...) -> None: ...
+
+class MemberStatus(_message.Message):
+    __slots__ = ("job_id", "user", "role", "epoch", "held_since", "phase", "queue_place", "waiting_since", "fault", "contexts")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HELD_SINCE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_PLACE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_SINCE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    user: str
+    role: str
+    epoch: int
+    held_since: float
+    phase: str
+    queue_place: int
+    waiting_since: float
+    fault: str
+    contexts: _containers.RepeatedCompositeFieldContainer[ContextStatus]
+    def __init__(self, job_id: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., held_since: _Optional[float] = ..., phase: _Optional[str] = ..., queue_place: _Optional[int] = ..., waiting_since: _Optional[float] = ..., fault: _Optional[str] = ..., contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ...) -> None: ...
+
+class ContextStatus(_message.Message):
+    __slots__ = ("node", "devices", "state", "bytes")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    devices: _containers.RepeatedScalarFieldContainer[int]
+    state: str
+    bytes: int
+    def __init__(self, node: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("name", "connected", "since", "devices")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    connected: bool
+    since: float
+    devices: int
+    def __init__(self, name: _Optional[str] = ..., connected: bool = ..., since: _Optional[float] = ..., devices: _Optional[int] = ...) -> None: ...
+
+class ListSlicesRequest(_message.Message):
+    __slots__ = ("job_ids", "users", "groups", "states", "start", "end")
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    users: _containers.RepeatedScalarFieldContainer[str]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    states: _containers.RepeatedScalarFieldContainer[str]
+    start: float
+    end: float
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., start: _Optional[float] = ..., end: _Optional[float] = ...) -> None: ...
+
+class SlicePage(_message.Message):
+    __slots__ = ("slices",)
+    SLICES_FIELD_NUMBER: _ClassVar[int]
+    slices: _containers.RepeatedCompositeFieldContainer[Slice]
+    def __init__(self, slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ...) -> None: ...
+
+class Slice(_message.Message):
+    __slots__ = ("job_id", "job_name", "user", "account", "partition", "group", "role", "phase", "backend", "nodes", "devices", "state", "epoch", "requested", "start", "end", "switched", "switch_s", "snapshot_s", "restore_s", "switch_bytes")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SWITCHED_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_S_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_S_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_S_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    job_name: str
+    user: str
+    account: str
+    partition: str
+    group: str
+    role: str
+    phase: str
+    backend: str
+    nodes: str
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    state: str
+    epoch: int
+    requested: float
+    start: float
+    end: float
+    switched: bool
+    switch_s: float
+    snapshot_s: float
+    restore_s: float
+    switch_bytes: int
+    def __init__(self, job_id: _Optional[str] = ..., job_name: _Optional[str] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., phase: _Optional[str] = ..., backend: _Optional[str] = ..., nodes: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., requested: _Optional[float] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., switched: bool = ..., switch_s: _Optional[float] = ..., snapshot_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., switch_bytes: _Optional[int] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("index", "uuid", "type", "memory_bytes")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    uuid: str
+    type: str
+    memory_bytes: int
+    def __init__(self, index: _Optional[int] = ..., uuid: _Optional[str] = ..., type: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class JobReport(_message.Message):
+    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: str
+    uid: int
+    user: str
+    account: str
+    partition: str
+    name: str
+    group: str
+    role: str
+    backend: str
+    devices: _containers.RepeatedScalarFieldContainer[int]
+    context: str
+    bytes: int
+    token_sha256: bytes
+    fault: str
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AgentMessage(_message.Message):
+    __slots__ = ("hello", "started", "over", "done")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    started: JobReport
+    over: JobOver
+    done: OperationDone
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., done: _Optional[_Union[OperationDone, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("node", "version", "devices", "jobs")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    version: str
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobReport]
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ...) -> None: ...
+
+class JobOver(_message.Message):
+    __slots__ = ("job_id", "attempt")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: str
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...
+
+class OperationDone(_message.Message):
+    __slots__ = ("operation_id", "job_id", "ok", "context", "bytes", "seconds", "error")
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    operation_id: str
+    job_id: str
+    ok: bool
+    context: str
+    bytes: int
+    seconds: float
+    error: str
+    def __init__(self, operation_id: _Optional[str] = ..., job_id: _Optional[str] = ..., ok: bool = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
+
+class AgentOrder(_message.Message):
+    __slots__ = ("welcome", "reserve", "forget", "operate", "registered")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_FIELD_NUMBER: _ClassVar[int]
+    FORGET_FIELD_NUMBER: _ClassVar[int]
+    OPERATE_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    reserve: Reservation
+    forget: Forget
+    operate: Operate
+    registered: Registered
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., operate: _Optional[_Union[Operate, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("cluster", "reservations")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    reservations: _containers.RepeatedCompositeFieldContainer[Reservation]
+    def __init__(self, cluster: _Optional[str] = ..., reservations: _Optional[_Iterable[_Union[Reservation, _Mapping]]] = ...) -> None: ...
+
+class Reservation(_message.Message):
+    __slots__ = ("job_id", "group", "role", "devices", "lane", "nodes")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    group: str
+    role: str
+    devices: _containers.RepeatedScalarFieldContainer[int]
+    lane: str
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., lane: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Forget(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class Operate(_message.Message):
+    __slots__ = ("operation_id", "verb", "job_id", "attempt")
+    class Verb(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VERB_UNSPECIFIED: _ClassVar[Operate.Verb]
+        SNAPSHOT: _ClassVar[Operate.Verb]
+        RESTORE: _ClassVar[Operate.Verb]
+        DISCARD: _ClassVar[Operate.Verb]
+    VERB_UNSPECIFIED: Operate.Verb
+    SNAPSHOT: Operate.Verb
+    RESTORE: Operate.Verb
+    DISCARD: Operate.Verb
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    operation_id: str
+    verb: Operate.Verb
+    job_id: str
+    attempt: str
+    def __init__(self, operation_id: _Optional[str] = ..., verb: _Optional[_Union[Operate.Verb, str]] = ..., job_id: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...
+
+class Registered(_message.Message):
+    __slots__ = ("job_id", "attempt")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: str
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...

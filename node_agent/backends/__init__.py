@@ -1,0 +1,1 @@
+"""Backends: three verbs that move a job's device state."""

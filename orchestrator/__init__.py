@@ -1,0 +1,1 @@
+"""The orchestrator: one per cluster, beside slurmctld."""

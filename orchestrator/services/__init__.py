@@ -1,0 +1,1 @@
+"""gRPC services: wire to domain and back."""

@@ -1,0 +1,1 @@
+"""The memory of the orchestrator: the only place with SQLAlchemy."""
