@@ -92,9 +92,7 @@ def _reader(wanted: Any) -> Callable[[Any], Any]:
         return _as_words
     if origin is dict:
         return dict
-    return {bool: _as_bool, int: _as_int, float: float, str: _as_text, Path: lambda raw: Path(_as_text(raw))}[
-        wanted
-    ]
+    return _READERS[wanted]
 
 
 def _as_words(raw: Any) -> tuple[str, ...]:
@@ -120,3 +118,12 @@ def _as_bool(raw: Any) -> bool:
     if text in _FALSE:
         return False
     raise ValueError("one of true, false, yes, no, on, off, 1, 0 is needed")
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    bool: _as_bool,
+    int: _as_int,
+    float: float,
+    str: _as_text,
+    Path: lambda raw: Path(_as_text(raw)),
+}

@@ -21,6 +21,12 @@ class BadName(InterleaveError):
     status = "INVALID_ARGUMENT"
 
 
+class BadArgument(InterleaveError):
+    """Something on a command line that cannot be used."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class ConfigError(InterleaveError):
     """A configuration file, variable or flag that cannot be used."""
 
@@ -95,6 +101,12 @@ class Busy(InterleaveError):
 
 class BackendFailed(InterleaveError):
     """A backend could not save, restore or discard a context."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class SlurmFailed(InterleaveError):
+    """One of Slurm's commands failed, gave no answer in time, or answered in an unknown form."""
 
     status = "FAILED_PRECONDITION"
 

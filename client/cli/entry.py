@@ -1,0 +1,56 @@
+"""What both command-line programs share: arguments in, one line for an error, an exit status out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from slurm_interleave.client.core.errors import InterleaveError
+
+if TYPE_CHECKING:
+    import click
+
+INTERRUPTED = 130
+
+
+def run(program: str, module: str, arguments: Sequence[str] | None) -> int:
+    """Run the click command `command` of *module* and return the exit status: 0, 1 failed, 2 bad usage."""
+    if importlib.util.find_spec("click") is None:
+        return _fail(program, missing("click", "cli"))
+    command: click.Command = importlib.import_module(module).command
+    try:
+        return _call(program, command, arguments)
+    except InterleaveError as error:
+        return _fail(program, str(error))
+    except BrokenPipeError:
+        # Python would report the same again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return _fail(program, f"{error.filename or 'input or output'}: {error.strerror or error}")
+
+
+def missing(package: str, extra: str) -> str:
+    """Return the text that says which extra of the distribution brings *package*."""
+    return f"this needs {package}, which is not installed; run: pip install 'slurm-interleave[{extra}]'"
+
+
+def _call(program: str, command: click.Command, arguments: Sequence[str] | None) -> int:
+    import click
+
+    try:
+        code = command.main(arguments, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        return _fail(program, error.format_message(), error.exit_code)
+    except click.Abort:
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _fail(program: str, text: str, status: int = 1) -> int:
+    print(f"{program}: error: {' '.join(text.split())}", file=sys.stderr)
+    return status

@@ -1,0 +1,118 @@
+"""Columns as data: what a column is, and sacct's language to choose them (`JobID,State%-12`)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from slurm_interleave.client.cli import times
+from slurm_interleave.client.core.errors import BadArgument
+
+Item = TypeVar("Item")
+_FIELD = re.compile(r"(?P<name>[^%]+)(%(?P<width>-?[1-9]\d{0,3}))?")
+_UNITS = ("", "K", "M", "G", "T", "P")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a value is shown: in a table for people, in parsable output and in JSON for programs."""
+
+    table: Callable[[Any], str]
+    parsable: Callable[[Any], str]
+    json: Callable[[Any], Any]
+    right: bool = True
+
+
+@dataclass(frozen=True)
+class Column(Generic[Item]):
+    """One column; help, headings, JSON keys and `--format` all read it."""
+
+    name: str
+    help: str
+    kind: Kind
+    value: Callable[[Item], Any]
+
+
+@dataclass(frozen=True)
+class Field(Generic[Item]):
+    """A chosen column, with the width that the user gave (None: as wide as what is in it)."""
+
+    column: Column[Item]
+    width: int | None = None
+    right: bool = True
+
+
+def shown(text: str) -> str:
+    """Return *text* without characters that would break a line or drive a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def seconds(value: float) -> str:
+    """Return seconds with four significant digits: 0.004, 12.35, 1234."""
+    decimals = 3 - sum(value >= limit for limit in (9.9995, 99.995, 999.95))
+    return f"{value:.{decimals}f}"
+
+
+def bytes_text(value: int) -> str:
+    """Return a number of bytes as sacct shows memory: 512, 1.50G."""
+    size, unit = float(value), 0
+    while size >= 1023.995 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.2f}{_UNITS[unit]}" if unit else str(value)
+
+
+def _joined(values: Sequence[str]) -> str:
+    return ",".join(shown(value) for value in values)
+
+
+TEXT = Kind(shown, shown, str, right=False)
+RIGHT_TEXT = Kind(shown, shown, str)
+LIST = Kind(_joined, _joined, list, right=False)
+COUNT = Kind(str, str, int)
+BYTES = Kind(bytes_text, str, int)
+SECONDS = Kind(seconds, lambda value: f"{value:.3f}", lambda value: round(value, 3))
+TIME = Kind(
+    times.time_text,
+    times.time_text,
+    lambda value: None if value is None else round(value, 3),
+)
+DURATION = Kind(times.duration_text, times.duration_text, lambda value: round(value, 3))
+
+
+def by_name(columns: Iterable[Column[Item]]) -> dict[str, Column[Item]]:
+    """Return *columns* by their names in small letters."""
+    return {column.name.lower(): column for column in columns}
+
+
+def parse_format(text: str, columns: Mapping[str, Column[Item]]) -> list[Field[Item]]:
+    """Return the fields that *text* names. Raises `BadArgument` with the nearest name that there is."""
+    words = [word.strip() for word in text.split(",")]
+    return [_parse_field(word, columns) for word in words if word] or _nothing_chosen()
+
+
+def _parse_field(word: str, columns: Mapping[str, Column[Item]]) -> Field[Item]:
+    match = _FIELD.fullmatch(word)
+    if match is None:
+        raise BadArgument(
+            f"field {word!r} cannot be read; write NAME or NAME%WIDTH, "
+            "with a width of 1 to 9999, negative to align left"
+        )
+    column = columns.get(match["name"].lower())
+    if column is None:
+        raise BadArgument(f"no field {match['name']!r}{_nearest(match['name'], columns)}")
+    if match["width"] is None:
+        return Field(column, None, column.kind.right)
+    width = int(match["width"])
+    return Field(column, abs(width), width > 0)
+
+
+def _nearest(word: str, columns: Mapping[str, Column[Item]]) -> str:
+    near = difflib.get_close_matches(word.lower(), columns, n=1)
+    return f"; did you mean {columns[near[0]].name!r}?" if near else "; --helpformat lists all"
+
+
+def _nothing_chosen() -> list[Any]:
+    raise BadArgument("the format names no field; see --helpformat")

@@ -1,0 +1,80 @@
+"""What the commands ask the orchestrator; the one place where a gRPC error becomes a text for the user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from slurm_interleave.client.connect import (
+    ClientConfig,
+    Metadata,
+    Unreachable,
+    credentials,
+    domain_error,
+    open_channel,
+)
+from slurm_interleave.client.core.config import config_path, load_section
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+
+TIMEOUT_S = 60.0
+
+
+class Orchestrator:
+    """The orchestrator as the command line sees it: two questions."""
+
+    def __init__(self, config: ClientConfig, stub: Any, environ: Mapping[str, str]) -> None:
+        self._config = config
+        self._stub = stub
+        self._token = environ.get("INTERLEAVE_TOKEN", "")
+
+    def list_slices(self, request: pb.ListSlicesRequest) -> Iterator[pb.Slice]:
+        """Yield the slices that the caller may see, oldest first."""
+        for page in self._stub.ListSlices(request, metadata=self._who(), timeout=TIMEOUT_S):
+            yield from page.slices
+
+    def status(self, group: str = "") -> pb.StatusReply:
+        """Return the present state of *group*, or of all groups that the caller may see."""
+        reply: pb.StatusReply = self._stub.GetStatus(
+            pb.StatusRequest(group=group), metadata=self._who(), timeout=TIMEOUT_S
+        )
+        return reply
+
+    def _who(self) -> Metadata:
+        return credentials(self._config.auth, self._config.munge_socket, self._token)
+
+
+@contextmanager
+def orchestrator(
+    config_file: str | None, address: str | None, environ: Mapping[str, str] = os.environ
+) -> Iterator[Orchestrator]:
+    """Connect to the orchestrator that the flags, the environment or the configuration name.
+
+    Inside the `with`, a gRPC error becomes the `InterleaveError` that it stands for.
+    """
+    path = config_path(config_file, environ)
+    config = load_section(ClientConfig, "client", path, {"orchestrator": address}, environ)
+    with open_channel(config.orchestrator) as channel:
+        try:
+            yield Orchestrator(config, _stub(channel), environ)
+        except grpc.RpcError as error:
+            raise _explained(error, config.orchestrator) from None
+
+
+def _stub(channel: grpc.Channel) -> rpc.InterleaveStub:
+    return rpc.InterleaveStub(channel)  # type: ignore[no-untyped-call]
+
+
+def _explained(error: grpc.RpcError, address: str) -> Exception:
+    domain = domain_error(error, address)
+    if isinstance(domain, Unreachable):
+        why = str(error.details()).rsplit(": ", 1)[-1]
+        return Unreachable(
+            f"the orchestrator at {address} cannot be reached ({why}); "
+            "is interleaved running there? Another address: --address, or orchestrator in [client]"
+        )
+    return domain

@@ -1,0 +1,173 @@
+"""The options that choose slices, with sacct's letters; both commands that read slices share them."""
+
+from __future__ import annotations
+
+import difflib
+import pwd
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TextIO, TypeVar
+
+import click
+from google.protobuf import json_format
+
+from slurm_interleave.client.cli import times
+from slurm_interleave.client.cli.link import orchestrator
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.core.names import parse_group_name, parse_job_id
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_SHORT = {"PD": "WAITING", "W": "WAITING", "R": "RUNNING", "Y": "YIELDED", "JE": "JOB_ENDED", "RV": "REVOKED"}
+_SHORT |= {"F": "FAULTED"}
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which slices to show, and from where."""
+
+    jobs: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    start: float = 0.0  # 0: no limit
+    end: float = 0.0
+    config_file: str | None = None
+    address: str | None = None
+    file: TextIO | None = None  # JSON lines instead of the orchestrator
+
+    def request(self) -> pb.ListSlicesRequest:
+        """Return the query as the orchestrator reads it."""
+        return pb.ListSlicesRequest(
+            job_ids=self.jobs,
+            users=self.users,
+            groups=self.groups,
+            states=self.states,
+            start=self.start,
+            end=self.end,
+        )
+
+    def any_state(self) -> Query:
+        """Return the same query without its states."""
+        return replace(self, states=())
+
+    def fetch(self) -> list[pb.Slice]:
+        """Return the slices, oldest first."""
+        if self.file is not None:
+            return [item for item in read_json_lines(self.file) if matches(self.request(), item)]
+        with orchestrator(self.config_file, self.address) as link:
+            return list(link.list_slices(self.request()))
+
+
+def query_options(command: Command) -> Command:
+    """Add the options that choose slices to a click command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def source_options(command: Command) -> Command:
+    """Add the options that say where the orchestrator is."""
+    for option in reversed(_SOURCE):
+        command = option(command)
+    return command
+
+
+def parse_query(options: dict[str, Any], now: float) -> Query:
+    """Return the query that the values of `query_options` and `source_options` make.
+
+    Raises `BadArgument` or `BadName`, with what is understood.
+    """
+    jobs = tuple(parse_job_id(word) for word in _words(options["jobs"]))
+    start, end = options["starttime"], options["endtime"]
+    since = times.parse_time(start, now) if start else (0.0 if jobs else times.midnight(now))
+    until = times.parse_time(end, now) if end else 0.0
+    if until and until < since:
+        raise BadArgument(f"the end, {times.time_text(until)}, is before the start, {times.time_text(since)}")
+    return Query(
+        jobs=jobs,
+        users=tuple(_user(word) for word in _words(options["user"])),
+        groups=tuple(parse_group_name(word) for word in _words(options["group"])),
+        states=tuple(_state(word) for word in _words(options["state"])),
+        start=since,
+        end=until,
+        config_file=options["config"],
+        address=options["address"],
+        file=options["from_json"],
+    )
+
+
+def matches(request: pb.ListSlicesRequest, item: pb.Slice) -> bool:
+    """Return whether the orchestrator would list *item* for *request*."""
+    pairs = (
+        (request.job_ids, item.job_id),
+        (request.users, item.user),
+        (request.groups, item.group),
+        (request.states, item.state),
+    )
+    end = item.end or time.time()
+    begun = not request.end or item.requested < request.end
+    return begun and end > request.start and all(not wanted or value in wanted for wanted, value in pairs)
+
+
+def read_json_lines(lines: Iterable[str]) -> Iterator[pb.Slice]:
+    """Yield the slices of *lines*, one JSON object a line. Raises `BadArgument` with the line's number."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield json_format.Parse(line, pb.Slice())
+            except json_format.ParseError as error:
+                raise BadArgument(f"line {number} is not a slice: {error}") from None
+
+
+def _words(values: Sequence[str]) -> list[str]:
+    return [word.strip() for value in values for word in value.split(",") if word.strip()]
+
+
+def _user(word: str) -> str:
+    if not word.isdecimal():
+        return word
+    try:
+        return pwd.getpwuid(int(word)).pw_name
+    except (KeyError, OverflowError):
+        raise BadArgument(f"no user has the number {word}") from None
+
+
+def _state(word: str) -> str:
+    known = [state.value for state in SliceState]
+    name = _SHORT.get(word.upper(), word.upper())
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise BadArgument(f"no state {word!r}{hint}; states are {', '.join(known)}")
+
+
+_OPTIONS = (
+    click.option("-j", "--jobs", multiple=True, metavar="ID,...", help="Only these jobs, of whatever day."),
+    click.option("-u", "--user", multiple=True, metavar="USER,...", help="Only these users' jobs."),
+    click.option(
+        "-G", "--interleave-group", "group", multiple=True, metavar="GROUP,...", help="Only these groups."
+    ),
+    click.option(
+        "-S",
+        "--starttime",
+        metavar="TIME",
+        help="Only slices that ended after TIME or last; today's if neither -S nor -j is given.",
+    ),
+    click.option("-E", "--endtime", metavar="TIME", help="Only slices that were requested before TIME."),
+    click.option(
+        "-s",
+        "--state",
+        multiple=True,
+        metavar="STATE,...",
+        help="Only these states: " + ", ".join(state.value for state in SliceState) + ".",
+    ),
+    click.option("--from-json", type=click.File(), hidden=True, help="Read slices from JSON lines."),
+)
+_SOURCE = (
+    click.option("--config", metavar="FILE", help="Configuration instead of /etc/slurm/interleave.toml."),
+    click.option("--address", metavar="HOST:PORT", help="The orchestrator's address."),
+)

@@ -1,0 +1,80 @@
+"""The unix socket that prolog and epilog talk to: one JSON line in, one JSON line out, for root alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from slurm_interleave.client.core.errors import ConfigError, InterleaveError
+
+log = logging.getLogger(__name__)
+Verb = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
+LINE_MAX = 65_536
+_READ_S = 5.0
+
+
+class HookServer:
+    """Answers each verb by its function: `{"ok": true, ...}` or `{"ok": false, "error": text}`.
+
+    Only root and the daemon's own user may talk here (SO_PEERCRED, see unix(7)).
+    """
+
+    def __init__(self, path: Path, verbs: Mapping[str, Verb]) -> None:
+        self._path = path
+        self._verbs = verbs
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> HookServer:
+        """Listen. Raises `ConfigError` if the socket cannot be made."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            self._server = await asyncio.start_unix_server(self._serve, self._path, limit=LINE_MAX)
+            self._path.chmod(0o600)
+        except OSError as error:
+            raise ConfigError(f"socket {self._path} cannot be made: {error}") from error
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Stop listening and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        self._path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            reply = await self._reply(reader, writer)
+            writer.write(json.dumps(reply).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
+        uid = _peer_uid(writer.get_extra_info("socket"))
+        if uid not in (0, os.getuid()):
+            return {"ok": False, "error": f"uid {uid} may not talk here, only root may"}
+        try:
+            line = await asyncio.wait_for(reader.readline(), _READ_S)
+            request = json.loads(line)
+            verb = self._verbs[request["verb"]]
+        except (ValueError, KeyError, TypeError, asyncio.TimeoutError):
+            known = ", ".join(sorted(self._verbs))
+            return {"ok": False, "error": f"one JSON object a line is needed, with a verb out of: {known}"}
+        try:
+            return {"ok": True, **await verb(request)}
+        except InterleaveError as error:
+            log.warning("hook.refused", extra={"verb": request["verb"], "reason": str(error)})
+            return {"ok": False, "error": str(error)}
+
+
+def _peer_uid(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
+    return int(uid)

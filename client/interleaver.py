@@ -1,0 +1,133 @@
+"""What a job adds to its script: acquire and yield around the phases that use accelerators."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from slurm_interleave.client.core.errors import InterleaveError, NotRegistered
+from slurm_interleave.client.core.names import parse_phase
+from slurm_interleave.client.session import Lease, Member, Session, say
+
+Function = TypeVar("Function", bound=Callable[..., object])
+_OUTSIDE = Lease(epoch=0, waited_s=0.0, context_restored=False, switch_s=0.0)
+_told_outside = threading.Event()
+
+
+class Interleaver:
+    """Takes turns with the other jobs of the group on the same devices.
+
+    Outside an interleaved job each call does nothing, so the same script runs anywhere. One lease at a time:
+    acquiring while holding keeps the lease, and one `yield_` ends it. Safe for threads.
+    """
+
+    def __init__(self, session: Session | None) -> None:
+        self._session = session
+        self._lease: Lease | None = None
+        self._depth = 0
+        self._lock = threading.RLock()
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Interleaver:
+        """Return the interleaver of the job that this process belongs to, as its environment says."""
+        group = environ.get("INTERLEAVE_GROUP", "")
+        if not group or environ.get("INTERLEAVE_DISABLE", "") not in ("", "0"):
+            return cls(None)
+        member = Member(
+            job_id=environ.get("INTERLEAVE_JOB_ID") or environ.get("SLURM_JOB_ID", ""),
+            group=group,
+            node=environ.get("INTERLEAVE_NODE") or environ.get("SLURMD_NODENAME", "this node"),
+            address=environ.get("INTERLEAVE_ORCHESTRATOR", ""),
+            token=environ.get("INTERLEAVE_TOKEN", ""),
+        )
+        return cls(Session(member))
+
+    @property
+    def active(self) -> bool:
+        """Whether this process is in an interleaved job."""
+        return self._session is not None
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that is held now."""
+        return self._lease
+
+    def acquire(self, phase: str = "", timeout: float | None = None) -> Lease:
+        """Wait until the job holds its devices with its state on them.
+
+        *phase* is kept for the report. Raises `TimeoutError` after *timeout* seconds, `NotRegistered` if the
+        node's agent did not register the job, `JobFaulted` if its device state is lost.
+        """
+        if self._session is None:
+            _tell_outside_once()
+            return _OUTSIDE
+        with self._lock:
+            if self._lease is None:
+                _require_registration(self._session.member)
+                self._lease = self._session.acquire(parse_phase(phase), timeout)
+            return self._lease
+
+    def yield_(self) -> None:
+        """Give the devices up; returns when that is recorded. Does nothing if no lease is held.
+
+        Raises `StaleLease` if the lease had been taken back in the meantime.
+        """
+        with self._lock:
+            lease, self._lease = self._lease, None
+            if lease is not None and self._session is not None:
+                self._session.yield_lease(lease.epoch)
+
+    @contextmanager
+    def turn(self, phase: str = "", timeout: float | None = None) -> Iterator[Lease]:
+        """Hold the devices for the body of a `with`, or as a decorator for each call of a function.
+
+        A turn inside a turn changes nothing: the outermost one yields. An exception of the body is never
+        replaced by one of the yield.
+        """
+        lease = self.acquire(phase, timeout)
+        with self._lock:
+            self._depth += 1
+        try:
+            yield lease
+        finally:
+            self._leave(failing=sys.exc_info()[0] is not None)
+
+    def close(self) -> None:
+        """Yield if a lease is held, and close the connection."""
+        try:
+            self.yield_()
+        finally:
+            if self._session is not None:
+                self._session.close()
+
+    def _leave(self, failing: bool) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth:
+                return
+            try:
+                self.yield_()
+            except InterleaveError as error:
+                if not failing:
+                    raise
+                say(f"the yield failed too: {error}")
+
+
+def _require_registration(member: Member) -> None:
+    if member.address and member.token:
+        return
+    raise NotRegistered(
+        f"job {member.job_id} of group {member.group} is not registered on node {member.node}: the node's "
+        "interleave-agent did not answer when the job started; ask the administrator to check it "
+        "(systemctl status interleave-agent), then requeue the job"
+    )
+
+
+def _tell_outside_once() -> None:
+    if not _told_outside.is_set():
+        _told_outside.set()
+        say("not in an interleaved job: acquire and yield do nothing")

@@ -1,0 +1,207 @@
+"""One job's talk with the orchestrator: an acquire that rides out an outage, a yield that is never lost."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from slurm_interleave.client.connect import Unreachable, credentials, domain_error, open_channel
+from slurm_interleave.client.core.errors import InterleaveError, NotAuthenticated, NotRegistered, StaleLease
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+
+_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+# An agent that lost the orchestrator reports its jobs again within seconds of reaching it.
+_REGISTRATION_GRACE_S = 30.0
+_YIELD_TRY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to use the devices now. *epoch* rises with each grant; durations are in seconds."""
+
+    epoch: int
+    waited_s: float
+    context_restored: bool
+    switch_s: float
+
+
+@dataclass(frozen=True)
+class Member:
+    """Which job of which group calls, and where to."""
+
+    job_id: str
+    group: str
+    node: str
+    address: str
+    token: str
+
+
+def say(text: str) -> None:
+    """Write a line to the job's log."""
+    sys.stderr.write(f"[interleave] {text}\n")
+    sys.stderr.flush()
+
+
+class Session:
+    """Calls for one member, made over one channel that opens at the first call. Safe for threads."""
+
+    def __init__(self, member: Member, tell: Callable[[str], None] = say) -> None:
+        self.member = member
+        self._tell = tell
+        self._channel: grpc.Channel | None = None
+        self._lock = threading.Lock()
+        self._delivery: threading.Thread | None = None
+
+    def acquire(self, phase: str, timeout_s: float | None) -> Lease:
+        """Wait for the devices, through outages too.
+
+        Raises `TimeoutError` after *timeout_s* seconds, `NotRegistered` if the orchestrator does not know the
+        job, `JobFaulted` if its device state is lost.
+        """
+        self._finish_delivery(timeout_s)
+        began = time.monotonic()
+        told = _Telling(self.member, self._tell, began)
+        attempt = 0
+        while True:
+            left = None if timeout_s is None else timeout_s - (time.monotonic() - began)
+            if left is not None and left <= 0:
+                raise self._late(timeout_s, None)
+            try:
+                return self._acquire_once(phase, left, told)
+            except grpc.RpcError as error:
+                self._may_try_again(error, timeout_s, began, told)
+            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            attempt += 1
+
+    def yield_lease(self, epoch: int) -> int:
+        """End the lease and return how many wait. If the orchestrator is away, deliver it later, by a thread.
+
+        Raises `StaleLease` if the lease had been taken back.
+        """
+        try:
+            return self._yield_once(epoch)
+        except grpc.RpcError as error:
+            domain = domain_error(error, self.member.address)
+            if not isinstance(domain, Unreachable) and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise domain from None
+        self._tell(
+            f"the orchestrator at {self.member.address} cannot be reached; the yield is sent when it is back"
+        )
+        self._delivery = threading.Thread(
+            target=self._deliver, args=(epoch,), name="interleave-yield", daemon=True
+        )
+        self._delivery.start()
+        return 0
+
+    def close(self) -> None:
+        """Close the channel; a later call opens a new one."""
+        with self._lock:
+            if self._channel is not None:
+                self._channel.close()
+            self._channel = None
+
+    def _acquire_once(self, phase: str, timeout_s: float | None, told: _Telling) -> Lease:
+        request = pb.AcquireRequest(job_id=self.member.job_id, group=self.member.group, phase=phase)
+        for update in self._stub().Acquire(request, timeout=timeout_s, metadata=self._credentials()):
+            if update.WhichOneof("update") == "queued":
+                told.queued(update.queued)
+                continue
+            lease = update.granted
+            told.granted(phase, lease)
+            return Lease(lease.epoch, lease.waited_s, lease.context_restored, lease.switch_s)
+        raise InterleaveError(
+            f"the orchestrator at {self.member.address} ended the acquire without an answer"
+        )
+
+    def _may_try_again(
+        self, error: grpc.RpcError, timeout_s: float | None, began: float, told: _Telling
+    ) -> None:
+        """Return if the call may be made again; else raise what *error* means."""
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise self._late(timeout_s, error) from None
+        domain = domain_error(error, self.member.address)
+        if isinstance(domain, Unreachable):
+            told.away(f"the orchestrator at {self.member.address} cannot be reached")
+        elif isinstance(domain, (NotRegistered, NotAuthenticated)) and (
+            time.monotonic() - began < _REGISTRATION_GRACE_S
+        ):
+            told.away("the orchestrator does not know this job yet")
+        else:
+            raise domain from None
+
+    def _yield_once(self, epoch: int) -> int:
+        request = pb.YieldRequest(job_id=self.member.job_id, group=self.member.group, epoch=epoch)
+        reply = self._stub().Yield(request, timeout=_YIELD_TRY_S, metadata=self._credentials())
+        return int(reply.pending_waiters)
+
+    def _deliver(self, epoch: int) -> None:
+        attempt = 0
+        while True:
+            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            attempt += 1
+            try:
+                self._yield_once(epoch)
+            except grpc.RpcError as error:
+                if isinstance(domain_error(error, self.member.address), StaleLease):
+                    return
+            else:
+                return
+
+    def _finish_delivery(self, timeout_s: float | None) -> None:
+        delivery = self._delivery
+        if delivery is not None:
+            delivery.join(timeout_s)
+            if delivery.is_alive():
+                raise self._late(timeout_s, None)
+            self._delivery = None
+
+    def _late(self, timeout_s: float | None, error: grpc.RpcError | None) -> TimeoutError:
+        detail = f" ({error.details()})" if error is not None else ""
+        return TimeoutError(
+            f"job {self.member.job_id}: the devices of group {self.member.group} were not granted "
+            f"within {timeout_s} s{detail}"
+        )
+
+    def _stub(self) -> rpc.InterleaveStub:
+        with self._lock:
+            if self._channel is None:
+                self._channel = open_channel(self.member.address)
+            return rpc.InterleaveStub(self._channel)
+
+    def _credentials(self) -> tuple[tuple[str, str], ...]:
+        return credentials("none", token=self.member.token)
+
+
+class _Telling:
+    """What the job's log says while it waits: each change once, an outage at most every 30 s."""
+
+    def __init__(self, member: Member, tell: Callable[[str], None], began: float) -> None:
+        self._member, self._tell, self._began = member, tell, began
+        self._last: tuple[int, str] | None = None
+        self._away_told = float("-inf")
+        self._waited = False
+
+    def queued(self, update: pb.Queued) -> None:
+        if (update.ahead, update.reason) != self._last:
+            self._last, self._waited = (update.ahead, update.reason), True
+            why = f"; {update.reason}" if update.reason else ""
+            self._tell(f"waiting for the devices of group {self._member.group}: {update.ahead} ahead{why}")
+
+    def away(self, what: str) -> None:
+        now = time.monotonic()
+        if now - self._away_told >= 30:
+            self._away_told, self._waited = now, True
+            self._tell(f"{what}; waiting, and trying again")
+
+    def granted(self, phase: str, lease: pb.Granted) -> None:
+        if self._waited:
+            waited = time.monotonic() - self._began
+            restored = ", device state restored" if lease.context_restored else ""
+            named = f" for phase {phase}" if phase else ""
+            self._tell(f"granted{named} after {waited:.2f} s{restored}")

@@ -1,0 +1,152 @@
+"""A private Slurm cluster in a scratch folder: own MUNGE, free ports, several nodes on this one host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lab import hooks, interleave_conf, slurm_conf
+from lab.base import Lab
+from lab.interleave_conf import SimSettings
+from lab.jobs import SlurmJobs
+from lab.processes import Daemon, LabError, free_ports, wait_until
+from lab.scratch import Scratch
+from lab.slurm_conf import Layout
+
+_PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol", "squeue", "scancel", "sinfo")
+_NODES_S = 20.0
+
+
+class Cluster(Lab, SlurmJobs):
+    """A running cluster; `Cluster.start` makes one and ends it."""
+
+    def __init__(self, scratch: Scratch, layout: Layout) -> None:
+        env = {**scratch.environment(), "SLURM_CONF": str(layout.etc / "slurm.conf")}
+        Lab.__init__(self, scratch, env)
+        SlurmJobs.__init__(self, env, scratch.root / "out")
+        self.layout = layout
+
+    @classmethod
+    @contextlib.contextmanager
+    def start(
+        cls,
+        root: Path | None = None,
+        *,
+        nodes: Sequence[str] = ("n1", "n2"),
+        plain_nodes: Sequence[str] = ("n3",),
+        devices: int = 2,
+        sim: SimSettings | None = None,
+        interleave: bool = True,
+    ) -> Iterator[Cluster]:
+        """Start a cluster under *root* (default: a new temporary folder) and end it with the context.
+
+        *nodes* form partition `interleave`, *plain_nodes* the default partition `batch`; each has *devices*
+        fake GPUs. With *interleave*, `interleaved` and one agent a node run too. Raises `LabError` with the
+        end of the log of what did not start.
+        """
+        reason = why_not()
+        if reason:
+            raise LabError(reason)
+        names = ("slurmctld", "interleaved", *nodes, *plain_nodes)
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        with Scratch(root) as scratch:
+            layout = Layout(
+                scratch.root, tuple(nodes), tuple(plain_nodes), devices, slurm_conf.slurm_version(), ports
+            )
+            cluster = cls(scratch, layout)
+            cluster._write(sim or SimSettings())
+            try:
+                cluster._launch(interleave)
+                yield cluster
+            finally:
+                cluster.stop_all()
+
+    def _write(self, sim: SimSettings) -> None:
+        layout = self.layout
+        slurm_conf.make_devices(layout)
+        plugin, scripts = hooks.install(layout)
+        slurm_conf.write(layout, plugin, scripts)
+        tables = interleave_conf.sections(
+            self.scratch, layout.ports["interleaved"], layout.devices, sim, layout.munge_socket
+        )
+        tables["placement"] = {
+            "enabled": True,
+            "mode": layout.mode,
+            "gres": layout.gres,
+            "members": slurm_conf.MEMBERS,
+            "poll_s": 0.5,
+            "partition": slurm_conf.PARTITION,
+        }
+        interleave_conf.write(self.config, tables)
+
+    def _launch(self, interleave: bool) -> None:
+        self.launch([self._munged()])
+        every = (*self.layout.nodes, *self.layout.plain_nodes)
+        daemons = [self._slurmctld(), *(self._slurmd(node) for node in every)]
+        if interleave:
+            daemons += interleave_conf.daemons(self.scratch, self.layout.nodes, self.env)
+        self.launch(daemons)
+        if not wait_until(self._nodes_idle, _NODES_S, poll_s=0.1):
+            raise LabError(
+                f"the nodes are not ready:\n{self.command('sinfo', '-N')}\n{self.logs('slurmctld')}"
+            )
+
+    def _munged(self) -> Daemon:
+        folder = self.root / "munge"
+        (folder / "key").write_bytes(secrets.token_bytes(128))
+        (folder / "key").chmod(0o400)
+        argv = [_program("munged"), "--foreground", f"--key-file={folder}/key", f"--socket={folder}/socket"]
+        argv += [f"--pid-file={folder}/pid", f"--log-file={folder}/log", f"--seed-file={folder}/seed"]
+        log = self.layout.log / "munged.out"
+        return Daemon("munged", argv, log, self.env, lambda: _answers(folder / "socket"), [folder / "log"])
+
+    def _slurmctld(self) -> Daemon:
+        argv = [_program("slurmctld"), "-D", "-f", self.env["SLURM_CONF"]]
+        logs = self.layout.log
+        port = self.layout.ports["slurmctld"]
+        log = logs / "slurmctld.out"
+        return Daemon("slurmctld", argv, log, self.env, lambda: _listens(port), [logs / "slurmctld.log"])
+
+    def _slurmd(self, node: str) -> Daemon:
+        argv = [_program("slurmd"), "-D", "-N", node, "-f", self.env["SLURM_CONF"]]
+        logs, name = self.layout.log, f"slurmd-{node}"
+        port = self.layout.ports[node]
+        return Daemon(
+            name, argv, logs / f"{name}.out", self.env, lambda: _listens(port), [logs / f"{name}.log"]
+        )
+
+    def _nodes_idle(self) -> bool:
+        states = self.command("sinfo", "--noheader", "--Node", "--format=%T").split()
+        return set(states) == {"idle"}
+
+
+def why_not() -> str:
+    """Return why no private Slurm can run on this machine, or empty text."""
+    missing = [name for name in _PROGRAMS if not _program(name)]
+    if missing:
+        return f"not installed: {', '.join(missing)}; run: deploy/lab/install-packages.sh"
+    return "" if os.geteuid() == 0 else "a private Slurm needs root (fake devices, jobs of several users)"
+
+
+def _program(name: str) -> str:
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or ""
+
+
+def _listens(port: int) -> bool:
+    """True if something listens on *port*. A connection would leave an error in Slurm's log."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        int(local.rpartition(":")[2], 16) == port and state == "0A" for _, local, _, state, *_ in lines
+    )
+
+
+def _answers(path: Path) -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(path))
+        return True
+    return False

@@ -1,0 +1,54 @@
+"""Section [orchestrator] of interleave.toml. Each field is the documentation of one key."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_interleave.client.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class OrchestratorConfig:
+    """How `interleaved` runs."""
+
+    # Where it listens, host:port; port 0 takes a free one.
+    listen: str = "127.0.0.1:50051"
+    # SQLAlchemy URL of its memory.
+    database: str = "sqlite:////var/lib/interleave/orchestrator.db"
+    # Unix socket for the slurmctld epilog and for root on this host.
+    socket: Path = Path("/run/interleave/interleaved.sock")
+    # The cluster's name in Slurm.
+    cluster: str = "cluster"
+    # How callers prove who they are: "munge", or "none", which is allowed on loopback alone.
+    auth: str = "munge"
+    # Socket of munged; empty: munged's own default.
+    munge_socket: str = ""
+    # Users who may see and do everything, beside root.
+    operators: tuple[str, ...] = ("root", "slurm")
+    # Serve the v1alpha1 lock service to callers without credentials; those inside a job have its socket.
+    v1alpha1_open: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would let strangers in."""
+        if self.auth not in ("munge", "none"):
+            raise ConfigError(
+                f"[orchestrator] auth = {self.auth!r} is not known; known are 'munge' and 'none'"
+            )
+        if self.auth == "none" and not is_loopback(self.listen):
+            raise ConfigError(
+                f"[orchestrator] listen = {self.listen!r} with auth = 'none' would let anybody on the "
+                "network take the devices; set auth = 'munge' or listen on 127.0.0.1"
+            )
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether *address* can be reached from this host alone."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

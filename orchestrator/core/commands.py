@@ -1,0 +1,102 @@
+"""What the core wants done. `Put`, `Drop` and `Advance` are recorded before any other is carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.orchestrator.core.events import CallId, Wake
+from slurm_interleave.sql.rows import Key, Lease, Row
+
+
+class Verb(str, Enum):
+    """What an agent does to a context."""
+
+    SNAPSHOT = "snapshot"  # device to host memory
+    RESTORE = "restore"  # and back
+    DISCARD = "discard"  # forget both
+
+
+@dataclass(frozen=True)
+class Put:
+    """Remember *row*, in place of an earlier one with the same key."""
+
+    row: Row
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Forget *row*."""
+
+    row: Row
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Move the cluster's epoch; whoever finds another *before* has been replaced."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Operate:
+    """Tell an agent to move a context. Repeating it with the same *operation* is harmless."""
+
+    operation: str
+    verb: Verb
+    node: str
+    job_id: str
+    attempt: str
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Answer *calls*: the member holds its devices."""
+
+    lease: Lease
+    calls: frozenset[CallId]
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Answer *calls*: there will be no grant."""
+
+    calls: frozenset[CallId]
+    error: InterleaveError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Tell *calls* their place: how many jobs come first, and what is waited for."""
+
+    calls: frozenset[CallId]
+    ahead: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Yielded:
+    """The answer to a `Yield`: how many waiters the lease kept waiting."""
+
+    pending: int
+
+
+@dataclass(frozen=True)
+class WakeMe:
+    """Send *wake* when its time has come."""
+
+    wake: Wake
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a log should hold: a fixed *event* name and who it is about."""
+
+    event: str
+    key: Key
+    text: str
+
+
+Command = Put | Drop | Advance | Operate | Grant | Refuse | Place | Yielded | WakeMe | Note

@@ -1,0 +1,135 @@
+"""What happens to the core. Each event carries its time, *at*, in seconds since the Unix epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+from slurm_interleave.client.core.states import Context
+
+CallId = NewType("CallId", int)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A job on a node, as its agent reports it."""
+
+    job_id: str
+    group: str
+    attempt: str
+    devices: tuple[int, ...]
+    role: str = ""
+    uid: int = 0
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    name: str = ""
+    backend: str = ""
+    nodes: tuple[str, ...] = ()
+    context: Context = Context.NONE
+    bytes: int = 0
+    token_sha256: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class NodeUp:
+    """An agent connected and told the whole truth of its node."""
+
+    at: float
+    node: str
+    jobs: tuple[Registration, ...]
+
+
+@dataclass(frozen=True)
+class NodeDown:
+    """The stream of a node's agent ended."""
+
+    at: float
+    node: str
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A job started on a node."""
+
+    at: float
+    node: str
+    job: Registration
+
+
+@dataclass(frozen=True)
+class PartOver:
+    """A job is over on a node, its device state is gone there."""
+
+    at: float
+    node: str
+    job_id: str
+    attempt: str
+
+
+@dataclass(frozen=True)
+class JobOver:
+    """Slurm says that a job is over everywhere; nodes may still be cleaning up."""
+
+    at: float
+    job_id: str
+
+
+@dataclass(frozen=True)
+class Acquire:
+    """A member wants its devices. *call* stands for the caller who waits."""
+
+    at: float
+    job_id: str
+    group: str
+    phase: str
+    call: CallId
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """A caller is gone before it was answered: deadline, cancel, or a lost connection."""
+
+    at: float
+    call: CallId
+
+
+@dataclass(frozen=True)
+class Yield:
+    """A member gives its devices up; epoch 0 means whichever lease it holds."""
+
+    at: float
+    job_id: str
+    group: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class OperationDone:
+    """An agent ended a snapshot or a restore; *context* is where the device state is now."""
+
+    at: float
+    node: str
+    operation: str
+    job_id: str
+    ok: bool
+    context: Context
+    bytes: int
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True)
+class Wake:
+    """A time that the core asked for has come: a back-off or a grace period is over."""
+
+    at: float
+    job_id: str
+    group: str
+    seq: int
+
+
+CallEvent = Acquire | Cancel | Yield | Wake
+NodeEvent = NodeUp | NodeDown | Registered | PartOver | JobOver | OperationDone
+Event = CallEvent | NodeEvent

@@ -1,0 +1,174 @@
+"""Nodes and the jobs on them: registration, ends, and what an agent's word changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from typing_extensions import assert_never
+
+from slurm_interleave.client.core.errors import JobEnded
+from slurm_interleave.client.core.states import Context, SliceState
+from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.state import State
+from slurm_interleave.orchestrator.core.switches import Switches
+from slurm_interleave.sql.rows import Key, Member, Part
+
+
+class Nodes:
+    """Keeps members and parts in step with what agents and Slurm say."""
+
+    def __init__(self, state: State, switches: Switches) -> None:
+        self._state = state
+        self._switches = switches
+
+    def handle(self, event: ev.NodeEvent) -> None:
+        """Take what a node or Slurm says."""
+        match event:
+            case ev.OperationDone():
+                self.operation_done(event)
+            case ev.Registered():
+                self.register(event.node, event.job, event.at)
+            case ev.PartOver():
+                self.part_over(event.node, event.job_id, event.attempt, event.at)
+            case ev.JobOver():
+                self.job_over(event.job_id, event.at)
+            case ev.NodeUp():
+                self.up(event)
+            case ev.NodeDown():
+                self.down(event.node)
+            case _:
+                assert_never(event)
+
+    def up(self, event: ev.NodeUp) -> None:
+        """Take an agent's whole truth: jobs that it does not name are over on its node."""
+        state = self._state
+        state.nodes_up.add(event.node)
+        told = {(job.job_id, job.group): job.attempt for job in event.jobs}
+        for part in self._state.parts_on(event.node):
+            if told.get((part.job_id, part.group)) != part.attempt:
+                self.part_over(event.node, part.job_id, part.attempt, event.at)
+        for job in event.jobs:
+            self.register(event.node, job, event.at)
+            state.changed_groups[job.group] = None
+        for part in state.parts_on(event.node):
+            state.touch(state.devices(Key(part.job_id, part.group)))
+        self._switches.node_up(event.node)
+
+    def down(self, node: str) -> None:
+        """The agent is away: nothing can be moved there until it is back."""
+        self._state.nodes_up.discard(node)
+        for part in self._state.parts_on(node):
+            self._state.touch(self._state.devices(Key(part.job_id, part.group)))
+            self._state.changed_groups[part.group] = None
+
+    def register(self, node: str, job: ev.Registration, at: float) -> None:
+        """A job is on *node*; the same attempt again changes only where its device state is."""
+        state, key = self._state, Key(job.job_id, job.group)
+        for part in self._state.parts_on(node):
+            if part.job_id == job.job_id and (part.attempt != job.attempt or part.group != job.group):
+                self.part_over(node, part.job_id, part.attempt, at)
+        known = state.parts.get(key, {}).get(node)
+        if known is not None:
+            self._reported(key, node, job.context, job.bytes)
+        else:
+            self._join(node, job, at)
+        if job.fault and not state.members[key].fault:
+            state.fault(key, job.fault)
+
+    def _join(self, node: str, job: ev.Registration, at: float) -> None:
+        state, key = self._state, Key(job.job_id, job.group)
+        member = state.members.get(key)
+        if member is None or member.over:
+            # Slurm starts a job again only when its last run is cleaned up everywhere.
+            for stale in list(state.parts.get(key, {}).values()):
+                state.drop_part(stale)
+                self._switches.part_over(key, stale.node, at)
+            state.put_member(_member(job))
+        elif not set(job.nodes) <= set(member.nodes):
+            state.put_member(replace(member, nodes=tuple(sorted({*member.nodes, *job.nodes}))))
+        # Queued or holding before this node joined: its devices must be claimed too.
+        lease, waiter = state.leases.get(key), state.waiters.get(key)
+        part = Part(
+            job.job_id,
+            job.group,
+            node,
+            job.attempt,
+            tuple(sorted(set(job.devices))),
+            job.context,
+            job.bytes,
+            token_sha256=job.token_sha256,
+        )
+        state.put_part(part)
+        if waiter is not None:
+            state.put_waiter(waiter)
+        if lease is not None:
+            state.end_lease(key, SliceState.REVOKED, lease.granted)
+        state.touch(state.devices(key))
+
+    def operation_done(self, event: ev.OperationDone) -> None:
+        """An agent ended an operation, maybe one of an earlier life of the orchestrator."""
+        if self._switches.done(event):
+            return
+        for part in self._state.parts_on(event.node):
+            if part.job_id == event.job_id and part.operation in ("", event.operation):
+                self._reported(Key(part.job_id, part.group), event.node, event.context, event.bytes)
+
+    def _reported(self, key: Key, node: str, context: Context, size: int) -> None:
+        """The agent says where a device state is. A holder may use its devices at any moment: resident."""
+        if self._switches.pending_on(key, node):
+            return
+        if context in (Context.SAVING, Context.RESTORING):
+            context = Context.UNKNOWN
+        if key in self._state.leases and context is Context.NONE:
+            context = Context.RESIDENT
+        self._state.set_context(key, node, context, size)
+
+    def part_over(self, node: str, job_id: str, attempt: str, at: float) -> None:
+        """The job is over on *node*, so it is over as a whole; its other nodes still clean up."""
+        for part in self._state.parts_on(node):
+            if part.job_id != job_id or attempt not in ("", part.attempt):
+                continue
+            key = Key(part.job_id, part.group)
+            self._leave(key, at)
+            self._state.drop_part(part)
+            self._switches.part_over(key, node, at)
+            self._forget_if_gone(key)
+
+    def job_over(self, job_id: str, at: float) -> None:
+        """Slurm says that the job is over: devices of nodes whose agent is away are free at once."""
+        for key in [key for key in self._state.members if key.job_id == job_id]:
+            self._leave(key, at)
+            for part in list(self._state.parts.get(key, {}).values()):
+                if part.node not in self._state.nodes_up:
+                    self.part_over(part.node, job_id, part.attempt, at)
+            self._forget_if_gone(key)
+
+    def _leave(self, key: Key, at: float) -> None:
+        """End the turn of a job that is over, and its wait for one."""
+        state, member = self._state, self._state.members[key]
+        if key in state.waiters:
+            state.refuse(key, JobEnded(f"{key} has ended"))
+        if key in state.leases:
+            state.end_lease(key, SliceState.JOB_ENDED, at)
+        if not member.over:
+            state.put_member(replace(member, over=True))
+
+    def _forget_if_gone(self, key: Key) -> None:
+        if key in self._state.members and not self._state.parts.get(key):
+            self._state.drop_member(key)
+            self._switches.forget(key)
+
+
+def _member(job: ev.Registration) -> Member:
+    return Member(
+        job.job_id,
+        job.group,
+        role=job.role,
+        uid=job.uid,
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        name=job.name,
+        backend=job.backend,
+        nodes=job.nodes,
+    )

@@ -1,0 +1,252 @@
+"""The state that decisions are made on. Each change of a row is emitted as a command to remember it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
+from slurm_interleave.client.core.states import Context, SliceState
+from slurm_interleave.orchestrator.core.book import Device, DeviceBook
+from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse
+from slurm_interleave.orchestrator.core.events import CallId
+from slurm_interleave.sql.rows import Key, Lease, Member, Part, Slice, Waiter
+
+OFF_DEVICE = frozenset({Context.NONE, Context.SAVED})
+# Not known to be off the device and not movable now.
+IN_MOTION = frozenset({Context.SAVING, Context.RESTORING, Context.UNKNOWN})
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What survives a restart."""
+
+    epoch: int
+    members: tuple[Member, ...] = ()
+    parts: tuple[Part, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    yielded: dict[Key, int] = field(default_factory=dict)  # epoch of the last lease that a member yielded
+
+
+class State:
+    """Rows, the indexes over them, and the devices whose queues must be looked at again."""
+
+    def __init__(self, remembered: Remembered) -> None:
+        self.epoch = remembered.epoch
+        self.members: dict[Key, Member] = {}
+        self.parts: dict[Key, dict[str, Part]] = {}
+        self.groups: dict[str, dict[Key, None]] = {}
+        self.on_node: dict[str, dict[Key, None]] = {}
+        self.tokens: dict[str, Key] = {}
+        self.waiters: dict[Key, Waiter] = {}
+        self.leases: dict[Key, Lease] = {}
+        self.yielded = dict(remembered.yielded)
+        self.calls: dict[Key, set[CallId]] = {}
+        self.callers: dict[CallId, Key] = {}
+        self.nodes_up: set[str] = set()
+        self.book = DeviceBook()
+        self.out: list[Command] = []
+        self.dirty: dict[Device, None] = {}
+        self.changed_groups: dict[str, None] = {}
+        self.seq = max((w.seq for w in remembered.waiters), default=0)
+        self._load(remembered)
+
+    def _load(self, remembered: Remembered) -> None:
+        for member in remembered.members:
+            self.put_member(member)
+        for part in remembered.parts:
+            moved = part.context in (Context.SAVING, Context.RESTORING)
+            self.put_part(replace(part, context=Context.UNKNOWN if moved else part.context))
+        for lease in remembered.leases:
+            self.put_lease(lease)
+        for waiter in sorted(remembered.waiters, key=lambda w: w.seq):
+            self.put_waiter(waiter)
+        self.out.clear()
+
+    def _emit(self, change: Put | Drop) -> None:
+        self.out.append(change)
+        self.changed_groups[change.row.group] = None
+
+    def devices(self, key: Key) -> list[Device]:
+        """Return the devices of *key* on all its nodes."""
+        return [Device(p.node, i) for p in self.parts.get(key, {}).values() for i in p.devices]
+
+    def touch(self, devices: Iterable[Device]) -> None:
+        """Mark *devices* for another look at their queues."""
+        self.dirty.update(dict.fromkeys(devices))
+
+    def complete(self, key: Key) -> bool:
+        """Tell whether all nodes of the job have registered it."""
+        return set(self.members[key].nodes) <= self.parts.get(key, {}).keys()
+
+    def put_member(self, member: Member) -> None:
+        """Remember *member*."""
+        key = Key(member.job_id, member.group)
+        self.members[key] = member
+        self.groups.setdefault(member.group, {})[key] = None
+        self._emit(Put(member))
+
+    def drop_member(self, key: Key) -> None:
+        """Forget a member that has no part any more."""
+        member = self.members.pop(key)
+        self.parts.pop(key, None)
+        self.yielded.pop(key, None)
+        group = self.groups[member.group]
+        del group[key]
+        if not group:
+            del self.groups[member.group]
+        self._emit(Drop(member))
+
+    def put_part(self, part: Part) -> None:
+        """Remember *part* and where its device state is."""
+        key, devices = Key(part.job_id, part.group), [Device(part.node, i) for i in part.devices]
+        self.parts.setdefault(key, {})[part.node] = part
+        self.on_node.setdefault(part.node, {})[key] = None
+        if part.token_sha256:
+            self.tokens[part.token_sha256] = key
+        if part.context in OFF_DEVICE:
+            self.book.vacate(key, devices)
+        else:
+            self.book.occupy(key, devices)
+        self.touch(devices)
+        self._emit(Put(part))
+
+    def parts_on(self, node: str) -> list[Part]:
+        """Return the parts on *node*."""
+        return [self.parts[key][node] for key in self.on_node.get(node, ())]
+
+    def set_context(self, key: Key, node: str, context: Context, size: int = 0, operation: str = "") -> None:
+        """Change where the device state of *key* on *node* is; *size* counts while it is saved."""
+        part = self.parts.get(key, {}).get(node)
+        kept = size if context in (Context.SAVED, Context.RESTORING) else 0
+        wanted = {"context": context, "bytes": kept, "operation": operation}
+        if part is not None and any(getattr(part, name) != value for name, value in wanted.items()):
+            changed: Any = wanted
+            self.put_part(replace(part, **changed))
+
+    def drop_part(self, part: Part) -> None:
+        """Forget *part*: the job is over there."""
+        key, devices = Key(part.job_id, part.group), [Device(part.node, i) for i in part.devices]
+        del self.parts[key][part.node]
+        self.on_node[part.node].pop(key)
+        self.tokens.pop(part.token_sha256, None)
+        self.book.vacate(key, devices)
+        self.book.dequeue(key, devices)
+        self.touch(devices)
+        self._emit(Drop(part))
+
+    def put_waiter(self, waiter: Waiter) -> None:
+        """Queue a member."""
+        key = Key(waiter.job_id, waiter.group)
+        self.waiters[key] = waiter
+        devices = self.devices(key)
+        self.book.enqueue(key, waiter.seq, devices)
+        self.touch(devices)
+        self._emit(Put(waiter))
+
+    def drop_waiter(self, key: Key) -> frozenset[CallId]:
+        """Take a member out of the queue; return the calls that wait for it."""
+        waiter = self.waiters.pop(key)
+        devices = self.devices(key)
+        self.book.dequeue(key, devices)
+        self.touch(devices)
+        self._emit(Drop(waiter))
+        return self._detach_all(key)
+
+    def attach(self, key: Key, calls: Iterable[CallId]) -> None:
+        """Note that *calls* wait for *key*, or were answered by its lease."""
+        for call in calls:
+            self.calls.setdefault(key, set()).add(call)
+            self.callers[call] = key
+
+    def detach(self, call: CallId) -> Key | None:
+        """Forget *call*; return the member that it stood for."""
+        key = self.callers.pop(call, None)
+        if key is not None:
+            self.calls[key].discard(call)
+        return key
+
+    def _detach_all(self, key: Key) -> frozenset[CallId]:
+        calls = frozenset(self.calls.pop(key, ()))
+        for call in calls:
+            del self.callers[call]
+        return calls
+
+    def put_lease(self, lease: Lease) -> None:
+        """Make a member the holder of its devices."""
+        key = Key(lease.job_id, lease.group)
+        self.leases[key] = lease
+        for device in self.devices(key):
+            self.book.holders[device] = key
+        self._emit(Put(lease))
+
+    def next_epoch(self) -> int:
+        """Return a new epoch, and remember that it is taken."""
+        self.out.append(Advance(self.epoch, self.epoch + 1))
+        self.epoch += 1
+        return self.epoch
+
+    def end_lease(self, key: Key, state: SliceState, at: float) -> None:
+        """Turn the lease of *key* into a slice and free its devices."""
+        lease = self.leases.pop(key)
+        self._detach_all(key)
+        freed = [device for device, holder in self.book.holders.items() if holder == key]
+        self.touch(freed)
+        for device in freed:
+            del self.book.holders[device]
+        if state is SliceState.YIELDED:
+            self.yielded[key] = lease.epoch
+        self._emit(Drop(lease))
+        self._emit(Put(self.slice_of(key, lease, state, at)))
+
+    def fault(self, key: Key, reason: str) -> None:
+        """Give a member up: its device state is lost, or cannot be taken off its devices."""
+        self.put_member(replace(self.members[key], fault=reason))
+        self.note("member.faulted", key, reason)
+        if key in self.waiters:
+            self.refuse(key, JobFaulted(f"{key} is faulted: {reason}"))
+
+    def refuse(self, key: Key, error: InterleaveError) -> None:
+        """Take a member out of the queue and tell its callers why."""
+        calls = self.drop_waiter(key)
+        if calls:
+            self.out.append(Refuse(calls, error))
+
+    def note(self, event: str, key: Key, text: str) -> None:
+        """Ask for a line in the log."""
+        self.out.append(Note(event, key, text))
+
+    def slice_of(self, key: Key, lease: Lease, state: SliceState, ended: float) -> Slice:
+        """Return *lease* as the slice that the report shows."""
+        member, devices = self.members[key], self.devices(key)
+        return Slice(
+            **_who(member),
+            epoch=lease.epoch,
+            nodes=tuple(sorted(self.parts.get(key, {}))),
+            devices=tuple(map(str, devices)),
+            phase=lease.phase,
+            state=state,
+            requested=lease.requested,
+            granted=lease.granted,
+            ended=ended,
+            switched=lease.switched,
+            switch_s=lease.switch_s,
+            snapshot_s=lease.snapshot_s,
+            restore_s=lease.restore_s,
+            switch_bytes=lease.switch_bytes,
+        )
+
+    def live_slices(self) -> Iterator[Slice]:
+        """Return what lasts or waits now, as slices."""
+        for key, lease in self.leases.items():
+            yield self.slice_of(key, lease, SliceState.RUNNING, 0.0)
+        for key, waiter in self.waiters.items():
+            lease = Lease(key.job_id, key.group, 0, waiter.phase, waiter.requested, 0.0)
+            yield self.slice_of(key, lease, SliceState.WAITING, 0.0)
+
+
+def _who(member: Member) -> dict[str, Any]:
+    names = ("job_id", "group", "role", "uid", "user", "account", "partition", "name", "backend")
+    return {name: getattr(member, name) for name in names}

@@ -1,0 +1,150 @@
+"""`interleaved`: the orchestrator's process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+from grpc import aio
+
+from slurm_interleave.client.core import logs
+from slurm_interleave.client.core.config import config_path, load_section
+from slurm_interleave.client.core.errors import ConfigError, InterleaveError
+from slurm_interleave.client.core.hook_server import HookServer
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
+from slurm_interleave.orchestrator.arbiter import Arbiter
+from slurm_interleave.orchestrator.auth import Gate
+from slurm_interleave.orchestrator.book import Reservations
+from slurm_interleave.orchestrator.config import OrchestratorConfig
+from slurm_interleave.orchestrator.core.events import JobOver
+from slurm_interleave.orchestrator.links import Links
+from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.placement.helper import PlacementHelper
+from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
+from slurm_interleave.orchestrator.services.agent_link import AgentLinkService
+from slurm_interleave.orchestrator.services.errors import ErrorsToStatus
+from slurm_interleave.orchestrator.services.interleave import InterleaveService
+from slurm_interleave.orchestrator.services.timeslice import TimeSliceService
+from slurm_interleave.sql.rows import Reservation
+from slurm_interleave.sql.store import Store
+
+log = logging.getLogger(__name__)
+_SERVER_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class Orchestrator:
+    """All parts of one orchestrator; `run` serves until it is cancelled."""
+
+    def __init__(self, config: OrchestratorConfig, placement: PlacementConfig, store: Store) -> None:
+        self._config = config
+        self.links = Links()
+        self.arbiter = Arbiter(store, self.links)
+        self.reservations = Reservations(self.arbiter, store.all(Reservation))
+        self._gate = Gate(config, self.arbiter.core)
+        self._helper: PlacementHelper | None = None
+        if placement.enabled:
+            self._helper = PlacementHelper(SlurmCommands(), self.reservations, self.links, placement)
+
+    async def run(self) -> None:
+        """Serve; raises whatever ends a part that must not end."""
+        tasks = [asyncio.create_task(self.arbiter.run(), name="arbiter")]
+        if self._helper is not None:
+            tasks.append(asyncio.create_task(self._helper.run(), name="placement"))
+            tasks.append(asyncio.create_task(self._nudge(self._helper), name="nudge"))
+        try:
+            async with self._server() as port, HookServer(self._config.socket, {"job-over": self._job_over}):
+                log.info("ready", extra={"port": port, "cluster": self._config.cluster, "pid": os.getpid()})
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.arbiter.close()
+
+    @contextlib.asynccontextmanager
+    async def _server(self) -> AsyncIterator[int]:
+        server = aio.server(interceptors=[ErrorsToStatus()], options=_SERVER_OPTIONS)
+        arbiter, gate = self.arbiter, self._gate
+        rpc.add_InterleaveServicer_to_server(InterleaveService(arbiter, gate, self.links), server)
+        agents = AgentLinkService(arbiter, gate, self.links, self.reservations, self._config.cluster)
+        rpc.add_AgentLinkServicer_to_server(agents, server)
+        timeslice_rpc.add_TimeSliceOrchestratorServiceServicer_to_server(
+            TimeSliceService(arbiter, gate, open_to_all=self._config.v1alpha1_open), server
+        )
+        try:
+            port = server.add_insecure_port(self._config.listen)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"[orchestrator] listen = {self._config.listen!r} cannot be used: {error}"
+            ) from None
+        await server.start()
+        try:
+            yield port
+        finally:
+            await server.stop(grace=0.2)
+
+    async def _job_over(self, request: dict[str, object]) -> dict[str, object]:
+        """The slurmctld epilog: a job is over on all nodes."""
+        await self.arbiter.tell(JobOver(self.arbiter.now(), str(request.get("job", ""))))
+        if self._helper is not None:
+            self._helper.nudge()
+        return {}
+
+    async def _nudge(self, helper: PlacementHelper) -> None:
+        while True:
+            await self.links.changed.wait()
+            self.links.changed.clear()
+            helper.nudge()
+
+
+def main() -> None:
+    """Run `interleaved` until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="interleaved", description="Orchestrator of slurm-interleave.")
+    parser.add_argument(
+        "--config", help="interleave.toml; default $INTERLEAVE_CONFIG or /etc/slurm/interleave.toml"
+    )
+    parser.add_argument("--listen", help="host:port to serve on, in place of [orchestrator] listen")
+    parser.add_argument("--database", help="SQLAlchemy URL, in place of [orchestrator] database")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    args = parser.parse_args()
+    logs.set_up(args.log_level)
+    try:
+        path = config_path(args.config)
+        flags = {"listen": args.listen, "database": args.database}
+        config = load_section(OrchestratorConfig, "orchestrator", path, flags)
+        asyncio.run(_serve(config, load_section(PlacementConfig, "placement", path)))
+    except InterleaveError as error:
+        sys.exit(f"interleaved: {error}")
+
+
+async def _serve(config: OrchestratorConfig, placement: PlacementConfig) -> None:
+    store = Store(config.database)
+    serving = asyncio.create_task(Orchestrator(config, placement, store).run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.cancel)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        log.info("stopped")
+    finally:
+        store.close()
+
+
+if __name__ == "__main__":
+    main()

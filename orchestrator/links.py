@@ -1,0 +1,96 @@
+"""The agents that are connected now: one stream each, commands go down it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.orchestrator.core.commands import Operate, Verb
+from slurm_interleave.orchestrator.placement.plan import Node, Placement
+
+log = logging.getLogger(__name__)
+_VERBS = {
+    Verb.SNAPSHOT: pb.Operate.SNAPSHOT,
+    Verb.RESTORE: pb.Operate.RESTORE,
+    Verb.DISCARD: pb.Operate.DISCARD,
+}
+
+
+@dataclass
+class Link:
+    """A connected agent: its node's devices, since when, and the orders that wait to be sent."""
+
+    node: str
+    devices: tuple[int, ...]
+    since: float
+    orders: asyncio.Queue[pb.AgentOrder] = field(default_factory=asyncio.Queue)
+
+
+class Links:
+    """All links, by node. An agent that connects again replaces its old stream."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, Link] = {}
+        self.changed = asyncio.Event()
+
+    def open(self, link: Link) -> None:
+        """Make *link* the one of its node."""
+        self._links[link.node] = link
+        self.changed.set()
+
+    def close(self, link: Link) -> bool:
+        """Forget *link*; return False if a newer one has replaced it already."""
+        if self._links.get(link.node) is not link:
+            return False
+        del self._links[link.node]
+        self.changed.set()
+        return True
+
+    def all(self) -> Iterable[Link]:
+        """Return the connected agents."""
+        return self._links.values()
+
+    def send(self, node: str, order: pb.AgentOrder) -> None:
+        """Queue *order* for *node*; nothing happens if its agent is away."""
+        link = self._links.get(node)
+        if link is not None:
+            link.orders.put_nowait(order)
+
+    def operate(self, operation: Operate) -> None:
+        """Send a snapshot, restore or discard."""
+        order = pb.Operate(
+            operation_id=operation.operation,
+            verb=_VERBS[operation.verb],
+            job_id=operation.job_id,
+            attempt=operation.attempt,
+        )
+        self.send(operation.node, pb.AgentOrder(operate=order))
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes that placement may use."""
+        return [Node(link.node, link.devices) for link in self._links.values()]
+
+    def reserve(self, placement: Placement) -> None:
+        """Tell the agents of *placement* which devices its job gets."""
+        for node in placement.nodes:
+            self.send(node, pb.AgentOrder(reserve=reservation(placement)))
+
+    def forget(self, job_id: str) -> None:
+        """Tell all agents that the job's reservation is void."""
+        for link in self._links.values():
+            link.orders.put_nowait(pb.AgentOrder(forget=pb.Forget(job_id=job_id)))
+
+
+def reservation(placement: Placement) -> pb.Reservation:
+    """Return *placement* as an agent hears of it."""
+    return pb.Reservation(
+        job_id=placement.job_id,
+        group=placement.group,
+        role=placement.role,
+        devices=placement.devices,
+        lane=placement.lane,
+        nodes=placement.nodes,
+    )

@@ -1,0 +1,64 @@
+"""The text that job_submit and the placement helper keep in a job's AdminComment, which users cannot set.
+
+`interleave:v1;group=NAME;nodes=N;devices=K;role=R;state=held`, and once placed
+`interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from slurm_interleave.client.core.errors import BadName
+from slurm_interleave.client.core.names import GroupName, parse_group_name
+from slurm_interleave.orchestrator.placement.plan import Placement
+
+_PREFIX = "interleave:v1;"
+HELD, PLACED = "held", "placed"
+
+
+@dataclass(frozen=True)
+class AdminComment:
+    """What a job asked for, and what it was given."""
+
+    group: GroupName
+    nodes: int
+    devices: int
+    """On each node."""
+    role: str = ""
+    state: str = HELD
+    lane: str = ""
+    indices: tuple[int, ...] = ()
+
+    def placed(self, placement: Placement) -> AdminComment:
+        """Return the comment of the job once it has its place."""
+        return replace(self, state=PLACED, lane=placement.lane, indices=placement.devices)
+
+
+def format_comment(comment: AdminComment) -> str:
+    """Return *comment* as the text for Slurm."""
+    fields = [
+        ("group", comment.group),
+        ("nodes", str(comment.nodes)),
+        ("devices", str(comment.devices)),
+        ("role", comment.role),
+    ]
+    if comment.lane:
+        fields += [("lane", comment.lane), ("indices", ",".join(map(str, comment.indices)))]
+    fields.append(("state", comment.state))
+    return _PREFIX + ";".join(f"{key}={value}" for key, value in fields)
+
+
+def parse_comment(text: str) -> AdminComment | None:
+    """Return what *text* says, or None if it is not ours. Raises `BadName` if it is ours but unusable."""
+    if not text.startswith(_PREFIX):
+        return None
+    fields = dict(part.partition("=")[::2] for part in text[len(_PREFIX) :].split(";"))
+    try:
+        nodes, devices = int(fields["nodes"]), int(fields["devices"])
+        indices = tuple(int(index) for index in fields.get("indices", "").split(",") if index)
+        group, state = parse_group_name(fields["group"]), fields["state"]
+    except (KeyError, ValueError, BadName) as error:
+        raise BadName(f"AdminComment {text!r} cannot be used: {error}") from error
+    if nodes < 1 or devices < 1:
+        raise BadName(f"AdminComment {text!r} cannot be used: nodes and devices must be 1 or more")
+    return AdminComment(group, nodes, devices, fields.get("role", ""), state, fields.get("lane", ""), indices)

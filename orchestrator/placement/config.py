@@ -1,0 +1,46 @@
+"""Section [placement] of interleave.toml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.orchestrator.placement.plan import Lane
+
+_MODES = ("lane", "token", "shard")
+
+
+@dataclass(frozen=True)
+class PlacementConfig:
+    """Each field is one key. Raises `ConfigError` for values that do not go together."""
+
+    enabled: bool = False
+    """Whether this orchestrator places jobs through Slurm."""
+    mode: str = "lane"
+    """`lane`: one GRES name for each lane; `token`: one name, counted; `shard`: Slurm's own shards."""
+    gres: tuple[str, ...] = ("ilva", "ilvb")
+    """The names of the shared GRES: as many as members in mode lane, else one."""
+    members: int = 2
+    """How many jobs share a device, at most."""
+    poll_s: float = 2.0
+    """Seconds between two looks at Slurm's queue."""
+    partition: str = "interleave"
+    """The partition of interleaved jobs."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in _MODES:
+            raise ConfigError(f"[placement] mode {self.mode!r} is unknown; known are {', '.join(_MODES)}")
+        wanted = self.members if self.mode == "lane" else 1
+        if self.members < 1 or len(set(self.gres)) != wanted or len(self.gres) != wanted:
+            raise ConfigError(
+                f"[placement] mode {self.mode} with members {self.members} needs {max(wanted, 1)} different "
+                f"GRES name(s); gres has {', '.join(self.gres) or 'none'}"
+            )
+        if self.poll_s <= 0:
+            raise ConfigError(f"[placement] poll_s {self.poll_s} must be more than 0")
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The seats on each device."""
+        seats = 1 if self.mode == "lane" else self.members
+        return tuple(Lane(name, seats) for name in self.gres)

@@ -1,0 +1,50 @@
+"""What the placement helper needs from others."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from slurm_interleave.orchestrator.placement.plan import Node, Placement
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+
+
+class Book(Protocol):
+    """The placements, kept in SQL."""
+
+    async def placements(self) -> list[Placement]:
+        """Return all, oldest first."""
+
+    async def record(self, placement: Placement) -> None:
+        """Keep *placement*; one that is there for the same job is replaced."""
+
+    async def drop(self, job_id: str) -> None:
+        """Forget the job's placement; nothing happens if there is none."""
+
+
+class Fleet(Protocol):
+    """The agents that are connected now."""
+
+    def nodes(self) -> list[Node]:
+        """Return their nodes."""
+
+    def reserve(self, placement: Placement) -> None:
+        """Tell the agents of the placement's nodes; waits for none, repeats do no harm."""
+
+    def forget(self, job_id: str) -> None:
+        """Tell the agents that the job's reservation is void."""
+
+
+class Slurm(Protocol):
+    """Slurm's side. Each method raises `SlurmFailed`."""
+
+    async def jobs(self) -> list[SlurmJob]:
+        """Return all jobs that slurmctld knows."""
+
+    async def pin(self, job_id: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
+        """Give a pending job its nodes and its GRES and note that."""
+
+    async def release(self, job_id: str) -> None:
+        """Let a held job start."""
+
+    async def hold(self, job_id: str) -> None:
+        """Keep a pending job from starting."""

@@ -1,0 +1,67 @@
+"""Slurm through its own commands: argument lists, no shell, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
+
+
+class SlurmCommands:
+    """Runs `squeue` and `scontrol`, which find the cluster by SLURM_CONF as usual."""
+
+    def __init__(self, timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
+
+    async def jobs(self) -> list[SlurmJob]:
+        """Return all jobs that slurmctld knows."""
+        return parse_squeue(await self._run("squeue", "--json"))
+
+    async def pin(self, job_id: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
+        """Give a pending job its nodes and its GRES and note that."""
+        await self._run(
+            "scontrol",
+            "update",
+            f"JobId={job_id}",
+            f"ReqNodeList={','.join(nodes)}",
+            f"Gres={gres}",
+            f"AdminComment={admin_comment}",
+        )
+
+    async def release(self, job_id: str) -> None:
+        """Let a held job start."""
+        await self._run("scontrol", "release", job_id)
+
+    async def hold(self, job_id: str) -> None:
+        """Keep a pending job from starting."""
+        await self._run("scontrol", "hold", job_id)
+
+    async def _run(self, *argv: str) -> str:
+        """Return the output of *argv*. Raises `SlurmFailed` with its error text, or if it is late."""
+        command = " ".join(argv[:3])
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise SlurmFailed(f"{command}: cannot be run: {error}") from error
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), self._timeout_s)
+        except asyncio.TimeoutError:
+            raise SlurmFailed(
+                f"{command}: no answer within {self._timeout_s:g} s; is slurmctld up?"
+            ) from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if process.returncode:
+            text = " ".join(err.decode(errors="replace").split())
+            raise SlurmFailed(f"{command}: exit code {process.returncode}: {text}")
+        return out.decode(errors="replace")

@@ -1,0 +1,32 @@
+"""How groups and members look from outside."""
+
+from __future__ import annotations
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.sql.rows import Key
+
+
+def group_status(core: Core, group: str) -> pb.GroupStatus:
+    """Return all that is known of *group* now."""
+    state, since = core.group_state(group)
+    return pb.GroupStatus(
+        name=group,
+        state=state.value,
+        state_since=since,
+        members=[_member(core, key) for key in core.state.groups.get(group, ())],
+    )
+
+
+def _member(core: Core, key: Key) -> pb.MemberStatus:
+    state = core.state
+    member, lease, waiter = state.members[key], state.leases.get(key), state.waiters.get(key)
+    status = pb.MemberStatus(job_id=key.job_id, user=member.user, role=member.role, fault=member.fault)
+    if lease is not None:
+        status.epoch, status.held_since, status.phase = lease.epoch, lease.granted, lease.phase
+    if waiter is not None:
+        status.queue_place = core.place(key)[0] + 1
+        status.waiting_since, status.phase = waiter.requested, waiter.phase
+    for part in state.parts.get(key, {}).values():
+        status.contexts.add(node=part.node, devices=part.devices, state=part.context.value, bytes=part.bytes)
+    return status

@@ -1,0 +1,132 @@
+"""The rows that the orchestrator remembers, as plain values: its core thinks in them, `store` writes them.
+
+Times are seconds since the Unix epoch, durations seconds. The first field(s) named in `KEY` identify a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from slurm_interleave.client.core.states import Context, SliceState
+
+
+class Key(NamedTuple):
+    """A member: which job, in which group."""
+
+    job_id: str
+    group: str
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} of group {self.group}"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A job in a group, as its nodes' agents registered it."""
+
+    KEY: ClassVar = ("job_id", "group")
+    job_id: str
+    group: str
+    role: str = ""
+    uid: int = 0
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    name: str = ""
+    backend: str = ""
+    nodes: tuple[str, ...] = ()  # all nodes of the job where known
+    fault: str = ""  # why its device state is lost; empty: it is not
+    over: bool = False  # the job has ended; some node is still cleaning up
+
+
+@dataclass(frozen=True)
+class Part:
+    """A member on one node: its devices there and where its device state is."""
+
+    KEY: ClassVar = ("job_id", "group", "node")
+    job_id: str
+    group: str
+    node: str
+    attempt: str
+    devices: tuple[int, ...]
+    context: Context = Context.NONE
+    bytes: int = 0  # of the saved context
+    operation: str = ""  # the snapshot or restore under way: written before the agent is told
+    token_sha256: str = ""  # hex; whoever shows the token is the job
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A place in the queue; *seq* gives the order."""
+
+    KEY: ClassVar = ("job_id", "group")
+    job_id: str
+    group: str
+    seq: int
+    phase: str
+    requested: float
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The live right of a member to its devices; *epoch* is the fencing token."""
+
+    KEY: ClassVar = ("job_id", "group")
+    job_id: str
+    group: str
+    epoch: int
+    phase: str
+    requested: float
+    granted: float
+    switched: bool = False  # another context had to go, or the own one to come back
+    restored: bool = False
+    switch_s: float = 0.0  # wall time of the switch
+    snapshot_s: float = 0.0  # of it, the slowest node's snapshot
+    restore_s: float = 0.0  # and the slowest node's restore
+    switch_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A turn of a job: an ended lease, or one that lasts (*ended* 0) or waits (*granted* 0 too)."""
+
+    KEY: ClassVar = ("epoch",)
+    epoch: int
+    job_id: str
+    group: str
+    role: str
+    uid: int
+    user: str
+    account: str
+    partition: str
+    name: str
+    backend: str
+    nodes: tuple[str, ...]
+    devices: tuple[str, ...]  # node/index
+    phase: str
+    state: SliceState
+    requested: float
+    granted: float
+    ended: float
+    switched: bool
+    switch_s: float
+    snapshot_s: float
+    restore_s: float
+    switch_bytes: int
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The book of placement: which devices, the same on each node, a job gets."""
+
+    KEY: ClassVar = ("job_id",)
+    job_id: str
+    group: str
+    role: str
+    nodes: tuple[str, ...]
+    devices: tuple[int, ...]
+    lane: str
+
+
+Row = Member | Part | Waiter | Lease | Slice | Reservation

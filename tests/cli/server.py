@@ -1,0 +1,71 @@
+"""An orchestrator that serves what a test gives it, over real gRPC."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+
+PAGE = 3
+
+
+class GivenOrchestrator(rpc.InterleaveServicer):
+    """Answers with *slices* and *reply*, or with *refusal*; remembers what it was asked."""
+
+    def __init__(
+        self,
+        slices: Sequence[pb.Slice] = (),
+        reply: pb.StatusReply | None = None,
+        refusal: tuple[grpc.StatusCode, str, str] | None = None,
+    ) -> None:
+        self.slices = list(slices)
+        self.reply = reply or pb.StatusReply()
+        self.refusal = refusal
+        self.requests: list[Any] = []
+        self.metadata: list[dict[str, str]] = []
+
+    def ListSlices(
+        self, request: pb.ListSlicesRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.SlicePage]:
+        self._note(request, context)
+        for first in range(0, len(self.slices), PAGE):
+            yield pb.SlicePage(slices=self.slices[first : first + PAGE])
+
+    def GetStatus(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
+        self._note(request, context)
+        return self.reply
+
+    def _note(self, request: Any, context: grpc.ServicerContext) -> None:
+        self.requests.append(request)
+        self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
+        if self.refusal:
+            code, text, name = self.refusal
+            context.set_trailing_metadata((("interleave-error", name),) if name else ())
+            context.abort(code, text)
+
+
+@contextmanager
+def served(orchestrator: GivenOrchestrator) -> Iterator[str]:
+    """Serve *orchestrator* on a free port of loopback; yield its address."""
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
+    rpc.add_InterleaveServicer_to_server(orchestrator, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait()
+
+
+def free_address() -> str:
+    """Return an address of loopback at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -1,0 +1,214 @@
+"""`interleave status` and `interleave timeline` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import json_format
+
+from slurm_interleave.client.cli.interleave import main
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from tests.cli.conftest import Outcome
+from tests.cli.server import GivenOrchestrator, served
+from tests.cli.turns import BEGAN, Member, take_turns
+
+Call = Callable[..., Outcome]
+
+
+def context(state: Context, node: str = "n1", device: int = 0) -> pb.ContextStatus:
+    return pb.ContextStatus(node=node, devices=[device], state=state.value, bytes=2**40)
+
+
+def demo_group() -> pb.GroupStatus:
+    now = time.time()
+    members = [
+        pb.MemberStatus(
+            job_id="17",
+            user="alice",
+            epoch=3,
+            held_since=now - 65,
+            phase="rollout",
+            contexts=[context(Context.RESIDENT, node) for node in ("n1", "n2")],
+        ),
+        pb.MemberStatus(
+            job_id="18",
+            user="bob",
+            queue_place=1,
+            waiting_since=now - 3605,
+            contexts=[context(Context.SAVED)],
+        ),
+        pb.MemberStatus(
+            job_id="19", user="bob", fault="out of host memory", contexts=[context(Context.FAULTED)]
+        ),
+        pb.MemberStatus(job_id="20", user="bob", contexts=[context(Context.SAVED)]),
+        pb.MemberStatus(job_id="21", user="bob", contexts=[context(Context.RESIDENT)]),
+        pb.MemberStatus(job_id="22", user="bob", contexts=[context(Context.NONE)]),
+        pb.MemberStatus(
+            job_id="23", user="bob", contexts=[context(Context.SAVED), context(Context.SAVING, "n2")]
+        ),
+    ]
+    return pb.GroupStatus(name="demo", state="locked", state_since=now - 65, members=members)
+
+
+@pytest.fixture
+def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Iterator[GivenOrchestrator]:
+    reply = pb.StatusReply(
+        groups=[demo_group(), pb.GroupStatus(name="empty", state="idle")],
+        nodes=[
+            pb.NodeStatus(name="n1", connected=True, since=BEGAN, devices=2),
+            pb.NodeStatus(name="n2", since=BEGAN),
+        ],
+    )
+    slices, _ = take_turns([Member("17", "a", BEGAN), Member("18", "b", BEGAN + 0.4)], rounds=2)
+    given = GivenOrchestrator(slices, reply)
+    with served(given) as address:
+        monkeypatch.setenv("INTERLEAVE_CLIENT_ORCHESTRATOR", address)
+        yield given
+
+
+def test_each_member_is_a_line_that_says_what_it_does(call: Call, orchestrator: GivenOrchestrator) -> None:
+    outcome = call(main, "status")
+
+    does = {line.split()[2]: line for line in outcome.lines[2:9]}
+    expected = ["holds", "waits (1)", "faulted", "saved", "warm", "idle", "is saved"]
+    assert outcome.status == 0
+    for job, text in zip(range(17, 24), expected, strict=True):
+        assert f" {text} " in f"{does[str(job)]} "
+    assert outcome.lines[2].split()[:6] == ["demo", "locked", "17", "alice", "holds", "rollout"]
+    assert "00:01:05" in does["17"]
+    assert "n1,n2 n1/0,n2/0" in does["17"]
+    assert "01:00:05" in does["18"]
+    assert does["19"].endswith("out of host memory")
+
+
+def test_a_group_without_members_is_shown(call: Call, orchestrator: GivenOrchestrator) -> None:
+    assert call(main, "status").lines[-1].split() == ["empty", "idle"]
+
+
+def test_an_agent_that_is_away_is_told_on_stderr(call: Call, orchestrator: GivenOrchestrator) -> None:
+    assert call(main, "status").err.startswith("node n2: its agent has been away since 2025-")
+
+
+def test_one_group_can_be_asked_for(call: Call, orchestrator: GivenOrchestrator) -> None:
+    call(main, "status", "demo")
+
+    assert orchestrator.requests[0].group == "demo"
+
+
+def test_status_as_json_has_all_fields_and_numbers_as_numbers(
+    call: Call, orchestrator: GivenOrchestrator
+) -> None:
+    data = json.loads(call(main, "status", "--json").out)
+
+    holder, waiter = data["groups"][0]["members"][:2]
+    assert (holder["epoch"], holder["phase"], holder["contexts"][0]["bytes"]) == (3, "rollout", 2**40)
+    assert (waiter["epoch"], waiter["queue_place"], waiter["contexts"][0]["devices"]) == (0, 1, [0])
+    assert data["groups"][1]["members"] == []
+    assert [node["connected"] for node in data["nodes"]] == [True, False]
+
+
+def test_no_groups_make_headings_and_success(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.reply.Clear()
+
+    outcome = call(main, "status")
+
+    assert outcome.status == 0
+    assert outcome.lines[0].split()[:2] == ["GROUP", "STATE"]
+    assert len(outcome.lines) == 2
+    assert call(main, "status", "-n").out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status", "a b"], "'a b' is not allowed"),
+        (["status", "--address", "127.0.0.1:1"], "the orchestrator at 127.0.0.1:1 cannot be reached"),
+        (["stats"], "No such command 'stats'"),
+        (["timeline"], "Missing option '-o'"),
+        (["timeline", "-o", "/nonexistent/run.html", "-j", "17"], "/nonexistent/run.html: No such file"),
+        (["timeline", "-o", "x.html", "--work", "/nonexistent/work.jsonl"], "/nonexistent/work.jsonl"),
+        (["timeline", "-o", "x.html", "-S", "noonish"], "now-2hours"),
+    ],
+)
+def test_bad_usage_is_answered_in_one_line(
+    call: Call, orchestrator: GivenOrchestrator, arguments: list[str], said: str
+) -> None:
+    outcome = call(main, *arguments)
+
+    assert outcome.status in (1, 2)
+    assert outcome.err.startswith("interleave: error: ")
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_group_that_the_caller_may_not_see_is_one_line(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.refusal = (grpc.StatusCode.NOT_FOUND, "no group 'other' that you may see", "UnknownGroup")
+
+    assert call(main, "status", "other").err == "interleave: error: no group 'other' that you may see\n"
+
+
+def test_without_a_command_the_help_is_shown(call: Call) -> None:
+    outcome = call(main)
+
+    assert outcome.status == 2
+    for name in ("status", "timeline"):
+        assert name in outcome.out
+
+
+def test_the_timeline_is_written_with_the_work_of_the_devices(
+    call: Call, orchestrator: GivenOrchestrator, tmp_path: Path
+) -> None:
+    work = tmp_path / "work.jsonl"
+    interval = {"start": BEGAN + 0.1, "end": BEGAN + 1.1, "job": "17", "name": "rollout", "device": 0}
+    work.write_text(json.dumps(interval) + "\n")
+    page = tmp_path / "run.html"
+
+    outcome = call(main, "timeline", "-o", str(page), "-j", "17,18", "--work", str(work), "--title", "A run")
+
+    assert (outcome.status, outcome.out) == (0, f"{page}: 8 slices of 2 jobs\n")
+    assert "<title>A run</title>" in page.read_text()
+    assert "device computes" in page.read_text()
+    assert list(orchestrator.requests[0].job_ids) == ["17", "18"]
+
+
+def test_a_timeline_of_nothing_says_so_and_writes_nothing(
+    call: Call, orchestrator: GivenOrchestrator, tmp_path: Path
+) -> None:
+    orchestrator.slices.clear()
+
+    outcome = call(main, "timeline", "-o", str(tmp_path / "run.html"))
+
+    assert outcome.status == 1
+    assert "no slices match" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_timeline_without_plotly_says_which_extra_to_install(
+    call: Call, orchestrator: GivenOrchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "plotly"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+
+    outcome = call(main, "timeline", "-o", str(tmp_path / "run.html"), "-j", "17")
+
+    assert outcome.status == 1
+    assert "pip install 'slurm-interleave[timeline]'" in outcome.err
+
+
+def test_a_timeline_can_be_drawn_from_a_file_of_slices(call: Call, tmp_path: Path) -> None:
+    slices, _ = take_turns([Member("17", "a", BEGAN), Member("18", "b", BEGAN + 0.4)], rounds=1)
+    file = tmp_path / "slices.json"
+    file.write_text("".join(json_format.MessageToJson(item, indent=None) + "\n" for item in slices))
+    page = tmp_path / "run.html"
+
+    outcome = call(main, "timeline", "-o", str(page), "-j", "17", "--from-json", str(file))
+
+    assert outcome.out == f"{page}: 2 slices of 1 jobs\n"

@@ -1,0 +1,260 @@
+"""What the timeline shows, before and after it is drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.timeline import Work, figure, read_work, write_timeline
+from slurm_interleave.client.timeline.spans import Kind, Span, job_lane, picture
+from slurm_interleave.client.timeline.work import busy_s, place
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from tests.cli.turns import BEGAN, HANDOVER_S, RESTORE_S, Member, take_turns
+
+# A bar over another: only the states of a context lie under the turns.
+UNDER = frozenset({Kind.WARM, Kind.SAVED})
+
+
+def two_jobs(rounds: int = 2) -> tuple[list[pb.Slice], list[Work]]:
+    return take_turns([Member("17", "grpo-a", BEGAN), Member("18", "grpo-b", BEGAN + 0.4)], rounds)
+
+
+def of(spans: tuple[Span, ...], lane: str, kind: Kind) -> list[tuple[float, float]]:
+    return sorted(
+        (round(s.start - BEGAN, 6), round(s.end - BEGAN, 6))
+        for s in spans
+        if (s.lane, s.kind) == (lane, kind)
+    )
+
+
+def test_a_handover_is_a_snapshot_then_ours_then_a_restore() -> None:
+    slices = [
+        pb.Slice(job_id="1", devices=["n1/0"], requested=BEGAN, start=BEGAN, end=BEGAN + 2),
+        pb.Slice(
+            job_id="2",
+            devices=["n1/0"],
+            requested=BEGAN + 1,
+            start=BEGAN + 5,
+            end=BEGAN + 8,
+            switched=True,
+            switch_s=2.0,
+            snapshot_s=0.5,
+            restore_s=1.0,
+        ),
+    ]
+
+    spans = picture(slices).spans
+
+    for lane in ("n1/0", job_lane("2")):
+        assert of(spans, lane, Kind.SNAPSHOT) == [(3, 3.5)]
+        assert of(spans, lane, Kind.SWITCH) == [(3.5, 4)]
+        assert of(spans, lane, Kind.RESTORE) == [(4, 5)]
+    assert of(spans, "n1/0", Kind.HELD) == [(0, 2), (5, 8)]
+    assert of(spans, "n1/0", Kind.WARM) == [(2, 3)]
+    assert of(spans, job_lane("1"), Kind.WARM) == [(2, 3)]
+    assert of(spans, job_lane("2"), Kind.WAITING) == [(1, 3)]
+
+
+def test_a_job_is_saved_from_the_others_snapshot_to_its_own_restore() -> None:
+    slices, _ = two_jobs()
+    first, second = slices[0], slices[1]
+    again = next(item for item in slices[1:] if item.job_id == first.job_id)
+
+    saved = of(picture(slices).spans, job_lane(first.job_id), Kind.SAVED)[0]
+
+    gone = second.start - RESTORE_S * (second.restore_s > 0) - HANDOVER_S
+    assert saved == pytest.approx((gone - BEGAN, again.start - RESTORE_S - BEGAN))
+
+
+def test_a_job_that_comes_back_to_its_own_warm_devices_was_warm_in_between() -> None:
+    slices = [
+        pb.Slice(job_id="1", devices=["n1/0"], requested=BEGAN, start=BEGAN, end=BEGAN + 2),
+        pb.Slice(job_id="1", devices=["n1/0"], requested=BEGAN + 3, start=BEGAN + 3, end=BEGAN + 4),
+    ]
+
+    spans = picture(slices).spans
+
+    assert of(spans, "n1/0", Kind.WARM) == [(2, 3)]
+    assert not of(spans, job_lane("1"), Kind.SAVED)
+
+
+def test_turns_that_last_or_wait_are_drawn_up_to_now() -> None:
+    slices = [
+        pb.Slice(job_id="1", devices=["n1/0"], requested=BEGAN, start=BEGAN + 1, state="RUNNING"),
+        pb.Slice(job_id="2", requested=BEGAN + 2, state="WAITING"),
+    ]
+
+    spans = picture(slices, now=BEGAN + 10).spans
+
+    assert of(spans, "n1/0", Kind.HELD) == [(1, 10)]
+    assert of(spans, job_lane("2"), Kind.WAITING) == [(2, 10)]
+
+
+def test_devices_stand_in_the_order_of_their_numbers() -> None:
+    item = pb.Slice(
+        job_id="1", devices=["n1/10", "n1/9", "n0/11"], requested=BEGAN, start=BEGAN, end=BEGAN + 1
+    )
+
+    assert picture([item]).devices == ("n0/11", "n1/9", "n1/10")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ABC"),
+            st.floats(0, 5),
+            st.floats(0, 5),
+            st.floats(0, 1),
+            st.floats(0, 1),
+            st.floats(0, 1),
+        ),
+        max_size=12,
+    )
+)
+def test_no_lane_shows_two_things_at_one_time(
+    turns: list[tuple[str, float, float, float, float, float]],
+) -> None:
+    """Whatever the history of one device, its lane and those of the jobs are never drawn twice over."""
+    free, slices = BEGAN, []
+    last_end: dict[str, float] = {}
+    resident = ""
+    for job, wait, held, snapshot, restore, ours in turns:
+        switched = resident not in ("", job)
+        switch = (snapshot + restore + ours) if switched else 0.0
+        requested = max(last_end.get(job, BEGAN), free - wait)
+        start = max(free, requested) + switch
+        free, resident = start + held, job
+        last_end[job] = free
+        slices.append(
+            pb.Slice(
+                job_id=job,
+                devices=["n1/0"],
+                requested=requested,
+                start=start,
+                end=free,
+                switched=switched,
+                switch_s=switch,
+                snapshot_s=snapshot if switched else 0,
+                restore_s=restore if switched else 0,
+            )
+        )
+
+    lanes = defaultdict(list)
+    for span in picture(slices).spans:
+        if span.kind not in UNDER:
+            lanes[span.lane].append(span)
+
+    for spans in lanes.values():
+        for before, after in pairwise(sorted(spans, key=lambda s: s.start)):
+            assert before.end <= after.start + 1e-5
+
+
+def test_each_device_and_each_job_has_a_lane_with_its_label() -> None:
+    slices, work = two_jobs()
+
+    labels = figure(slices, work).layout.yaxis.ticktext
+
+    assert [re.sub("<.*?>", " ", label).split()[0] for label in labels] == ["n1/0", "n1/1", "17", "18"]
+    assert all("computes" in label for label in labels[:2])
+    assert "4 turns" in labels[2]
+
+
+def test_each_phase_of_each_job_has_its_own_colour() -> None:
+    slices, _ = two_jobs()
+
+    held = [
+        trace
+        for trace in figure(slices).data
+        if trace.name in {f"{j} {p}" for j in (17, 18) for p in ("rollout", "train")}
+    ]
+
+    assert len({trace.marker.color for trace in held}) == 4
+
+
+def test_times_are_seconds_since_the_first_acquire() -> None:
+    slices, _ = two_jobs()
+
+    bases = [base for trace in figure(slices).data for base in trace.base]
+
+    assert min(bases) == 0
+    assert max(bases) < 60
+
+
+@pytest.mark.parametrize("slices", [[], [pb.Slice(job_id="1", requested=BEGAN, state="WAITING")]])
+def test_nothing_yet_can_be_drawn(slices: list[pb.Slice], tmp_path: Path) -> None:
+    write_timeline(tmp_path / "run.html", slices)
+
+    assert (tmp_path / "run.html").stat().st_size > 1_000_000
+
+
+class Tags(HTMLParser):
+    """Collects what a page loads and says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_loads_nothing_and_shows_user_text_as_text(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    slices, _ = two_jobs()
+    for item in slices:
+        item.job_name = item.phase = item.group = evil
+    page = tmp_path / "run.html"
+
+    write_timeline(page, slices, [Work(BEGAN, BEGAN + 1, "17", evil, "n1/0")], title=evil)
+
+    tags = Tags()
+    tags.feed(page.read_text())
+    assert tags.loads == []
+    assert "img" not in tags.tags
+    assert evil not in page.read_text()
+    assert "<script>alert" not in page.read_text()
+
+
+def test_work_of_a_simulated_device_is_put_on_its_jobs_node() -> None:
+    item = Work(BEGAN, BEGAN + 1, "17", "rollout", "0")
+
+    assert place(item, ["n1/0", "n2/0"], ["n2/0"]) == "n2/0"
+    assert place(item, ["n1/0", "n1/1"], []) == "n1/0"
+    assert place(item, ["n1/0", "n2/0"], []) == "0"
+    assert place(Work(0, 1, "", "", "SIM-n1-1"), ["n1/0", "n1/1"], []) == "n1/1"
+    assert place(Work(0, 1, "", "", "n2/0"), ["n1/0", "n2/0"], ["n1/0"]) == "n2/0"
+
+
+def test_busy_time_counts_what_overlaps_once() -> None:
+    work = [Work(start, end, "", "", "0") for start, end in ((0, 2), (1, 3), (1.5, 1.7), (10, 11))]
+
+    assert busy_s(work) == pytest.approx(4)
+    assert busy_s([]) == 0
+
+
+def test_a_last_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "work.jsonl"
+    line = json.dumps({"start": 1.0, "end": 2.0, "job": "17", "name": "train", "device": 1})
+    file.write_text(f"{line}\n{line[:20]}")
+
+    assert read_work(file) == [Work(1.0, 2.0, "17", "train", "1")]
+
+
+@pytest.mark.parametrize("line", ["nonsense", "[]", '{"start": 1}', '{"start": "x", "end": 2}'])
+def test_a_line_that_is_no_work_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "work.jsonl"
+    file.write_text(f"\n{line}\n")
+
+    with pytest.raises(BadArgument, match=r"work\.jsonl: line 2 is not an interval of work"):
+        read_work(file)

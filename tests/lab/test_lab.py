@@ -1,0 +1,118 @@
+"""The lab itself: what it starts is gone afterwards, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, LabError, why_not
+from lab.processes import belongings, free_ports, wait_until
+from lab.slurm_conf import parse_version
+
+pytestmark = pytest.mark.timeout(60)
+
+HOLD_OPEN = """
+import sys
+from lab import Cluster
+with Cluster.start(interleave=False, nodes=("n1",), plain_nodes=("n3",)) as cluster:
+    job = cluster.sbatch(["sleep", "300"], options=["--export=NONE"])
+    cluster.wait(job, "RUNNING")
+    print(cluster.root, cluster.scratch.sim, flush=True)
+    sys.stdin.read()
+"""
+
+
+def gone(*folders: Path) -> bool:
+    return not any(folder.exists() for folder in folders) and not any(map(belongings, folders))
+
+
+@pytest.mark.slurm
+def test_a_cluster_leaves_no_process_and_no_folder() -> None:
+    with Cluster.start(interleave=False) as cluster:
+        job = cluster.sbatch(["sleep", "300"])
+        cluster.wait(job, "RUNNING")
+        assert belongings(cluster.root)
+
+    assert gone(cluster.root, cluster.scratch.sim)
+
+
+@pytest.mark.slurm
+def test_an_error_inside_ends_the_cluster_too() -> None:
+    with pytest.raises(ZeroDivisionError), Cluster.start(interleave=False) as cluster:
+        _ = 1 / 0
+
+    assert gone(cluster.root, cluster.scratch.sim)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_cluster_ends_with_the_process_that_started_it(number: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONPATH": "deploy"}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_OPEN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        text=True,
+    ) as owner:
+        assert owner.stdout is not None
+        folders = [Path(word) for word in owner.stdout.readline().split()]
+        assert folders
+
+        owner.send_signal(number)
+        owner.wait(20)
+
+    assert wait_until(lambda: gone(*folders), 10)
+
+
+@pytest.mark.slurm
+def test_a_daemon_that_does_not_start_is_reported_with_the_end_of_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lab.slurm_conf._MEMORY_MIB", "lots")
+
+    problem = r"(?s)slurmctld ended with exit code 1.*RealMemory"
+    with pytest.raises(LabError, match=problem), Cluster.start(interleave=False):
+        pass
+
+
+@pytest.mark.slurm
+def test_a_folder_with_something_in_it_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(LabError, match="not empty"), Cluster.start(tmp_path):
+        pass
+
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_folder_whose_path_is_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
+    if why_not():
+        pytest.skip(why_not())
+    with pytest.raises(LabError, match="too long"), Cluster.start(tmp_path / ("x" * 80)):
+        pass
+
+
+def test_free_ports_are_different_and_free() -> None:
+    ports = free_ports(20)
+
+    assert len(set(ports)) == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("slurm 25.11.2", (25, 11)), ("slurm-wlm 22.05.8", (22, 5)), ("slurm-wlm 24.11.5-4\n", (24, 11))],
+)
+def test_the_release_is_read_from_what_slurmctld_prints(text: str, version: tuple[int, int]) -> None:
+    assert parse_version(text) == version
+
+
+def test_a_text_without_a_release_is_an_error() -> None:
+    with pytest.raises(LabError, match="no Slurm release"):
+        parse_version("slurm unknown")

@@ -1,0 +1,128 @@
+"""A Slurm, a book and a fleet in memory, which can fail at any step."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.placement.plan import Node, Placement
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+
+HELD = "interleave:v1;group={group};nodes={nodes};devices={devices};role=;state=held"
+
+
+class Crash(Exception):
+    """The daemon dies here."""
+
+
+class Steps:
+    """Counts the steps that change something; dies after `dies_after` of them."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.dies_after: int | None = None
+
+    def step(self, text: str) -> None:
+        if self.dies_after is not None and len(self.done) >= self.dies_after:
+            raise Crash(text)
+        self.done.append(text)
+
+
+@dataclass(frozen=True)
+class Pin:
+    nodes: tuple[str, ...]
+    gres: str
+
+
+class FakeSlurm:
+    """Holds, pins, releases and requeues jobs as slurmctld does; a job starts when it is released."""
+
+    def __init__(self, steps: Steps | None = None) -> None:
+        self.steps = steps or Steps()
+        self.queue: dict[str, SlurmJob] = {}
+        self.pins: dict[str, Pin] = {}
+        self.down = False
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+        self.fails: set[str] = set()
+
+    def submit(self, job_id: str, group: str = "demo", nodes: int = 1, devices: int = 1) -> None:
+        comment = HELD.format(group=group, nodes=nodes, devices=devices)
+        self.queue[job_id] = SlurmJob(job_id, frozenset({"PENDING"}), 0, "JobHeldUser", comment, ())
+
+    def change(self, job_id: str, **fields: object) -> None:
+        self.queue[job_id] = replace(self.queue[job_id], **fields)  # type: ignore[arg-type]
+
+    def finish(self, job_id: str) -> None:
+        self.change(job_id, states=frozenset({"COMPLETED"}))
+
+    def requeue(self, job_id: str) -> None:
+        self.change(job_id, states=frozenset({"PENDING"}), nodes=(), reason="BeginTime")
+
+    async def jobs(self) -> list[SlurmJob]:
+        self.asked.set()
+        if self.down:
+            raise SlurmFailed("squeue --json reports: Failed while looking for jobs")
+        return list(self.queue.values())
+
+    async def pin(self, job_id: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
+        self._check(job_id)
+        self.steps.step(f"pin {job_id}")
+        self.pins[job_id] = Pin(nodes, gres)
+        self.change(job_id, admin_comment=admin_comment)
+
+    async def release(self, job_id: str) -> None:
+        self._check(job_id)
+        self.steps.step(f"release {job_id}")
+        self.released.set()
+        self.change(
+            job_id,
+            states=frozenset({"RUNNING"}),
+            priority=1,
+            reason="None",
+            nodes=self.pins[job_id].nodes,
+        )
+
+    async def hold(self, job_id: str) -> None:
+        self._check(job_id)
+        self.steps.step(f"hold {job_id}")
+        self.change(job_id, priority=0, reason="JobHeldAdmin")
+
+    def _check(self, job_id: str) -> None:
+        if job_id in self.fails or job_id not in self.queue:
+            raise SlurmFailed(f"scontrol update JobId={job_id}: exit code 1: Invalid job id specified")
+
+
+class FakeBook:
+    def __init__(self, steps: Steps | None = None) -> None:
+        self.steps = steps or Steps()
+        self.kept: dict[str, Placement] = {}
+
+    async def placements(self) -> list[Placement]:
+        return list(self.kept.values())
+
+    async def record(self, placement: Placement) -> None:
+        self.steps.step(f"record {placement.job_id}")
+        self.kept[placement.job_id] = placement
+
+    async def drop(self, job_id: str) -> None:
+        self.steps.step(f"drop {job_id}")
+        self.kept.pop(job_id, None)
+
+
+class FakeFleet:
+    def __init__(self, *nodes: Node, steps: Steps | None = None) -> None:
+        self.steps = steps or Steps()
+        self.connected = list(nodes)
+        self.reserved: dict[str, Placement] = {}
+
+    def nodes(self) -> list[Node]:
+        return self.connected
+
+    def reserve(self, placement: Placement) -> None:
+        self.steps.step(f"reserve {placement.job_id}")
+        self.reserved[placement.job_id] = placement
+
+    def forget(self, job_id: str) -> None:
+        self.steps.step(f"forget {job_id}")
+        self.reserved.pop(job_id, None)

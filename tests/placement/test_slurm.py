@@ -1,0 +1,62 @@
+"""The commands, run for real: small scripts named squeue and scontrol stand in a folder of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path
+
+
+def put(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def lives(pid_file: Path) -> bool:
+    return Path("/proc", pid_file.read_text().strip()).exists()
+
+
+async def test_the_values_reach_scontrol_as_arguments_whatever_they_hold(programs: Path) -> None:
+    put(programs / "scontrol", f'printf "%s\\n" "$@" > {programs}/seen')
+
+    await SlurmCommands().pin("17", ("n1", "n2"), "ilva:g0:1", "interleave:v1;role=$(reboot);state=placed")
+
+    assert (programs / "seen").read_text().splitlines() == [
+        "update",
+        "JobId=17",
+        "ReqNodeList=n1,n2",
+        "Gres=ilva:g0:1",
+        "AdminComment=interleave:v1;role=$(reboot);state=placed",
+    ]
+
+
+async def test_a_refusal_comes_with_slurms_own_words(programs: Path) -> None:
+    put(programs / "scontrol", 'echo "Invalid job id specified for job $2" >&2; exit 1')
+
+    with pytest.raises(SlurmFailed, match="release 17: exit code 1: Invalid job id specified for job 17"):
+        await SlurmCommands().release("17")
+
+
+async def test_a_command_that_hangs_is_ended_at_its_deadline(programs: Path) -> None:
+    put(programs / "scontrol", f"echo $$ > {programs}/pid; exec sleep 60")
+
+    with pytest.raises(SlurmFailed, match=r"hold 17: no answer within 0\.5 s"):
+        await SlurmCommands(timeout_s=0.5).hold("17")
+
+    assert not lives(programs / "pid")
+
+
+async def test_a_machine_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(SlurmFailed, match="squeue --json: cannot be run"):
+        await SlurmCommands().jobs()

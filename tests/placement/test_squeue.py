@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.placement.hostlist import expand
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
+
+RECORDED = Path(__file__).parent / "squeue"
+
+
+def recorded(name: str) -> dict[str, SlurmJob]:
+    return {job.job_id: job for job in parse_squeue((RECORDED / f"{name}.json").read_text())}
+
+
+@pytest.mark.parametrize("release", ["22.05", "26.05-shape"])
+def test_each_release_tells_held_running_and_over_apart(release: str) -> None:
+    jobs = recorded(release)
+
+    assert jobs["1"].held
+    assert not jobs["1"].started
+    assert jobs["2"].started
+    assert not jobs["2"].pending
+    assert jobs["2"].nodes == ("n2",)
+    assert jobs["2"].admin_comment.endswith("state=placed")
+
+
+def test_a_job_of_two_nodes_names_both() -> None:
+    assert recorded("22.05")["5"].nodes == ("n1", "n2")
+
+
+def test_a_job_is_over_only_when_it_is_no_longer_completing() -> None:
+    assert recorded("22.05")["3"].finished
+    assert not recorded("26.05-shape")["3"].finished
+
+
+def test_a_requeued_job_is_pending_and_not_held() -> None:
+    job = recorded("22.05-requeued")["2"]
+
+    assert job.pending
+    assert not job.held
+
+
+def test_a_job_that_could_not_be_launched_is_not_ours_to_release() -> None:
+    job = SlurmJob("1", frozenset({"PENDING"}), 0, "launch_failed_requeued_held", "", ())
+
+    assert not job.held
+
+
+def test_an_empty_queue_with_an_error_in_it_is_a_failure_not_an_empty_queue() -> None:
+    with pytest.raises(SlurmFailed, match="Failed while looking for jobs"):
+        recorded("22.05-slurmctld-down")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"jobs": [{"job_id": 1}]}', '{"jobs": null}', "squeue: error"]
+)
+def test_an_unknown_form_is_a_failure(text: str) -> None:
+    with pytest.raises(SlurmFailed):
+        parse_squeue(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("n1", ("n1",)),
+        ("n1,n2", ("n1", "n2")),
+        ("n[1-3,7],gpu[01-02]", ("n1", "n2", "n3", "n7", "gpu01", "gpu02")),
+        ("r[1-2]n[09-10]", ("r1n09", "r1n10", "r2n09", "r2n10")),
+        ("a-1,b[2]-ib", ("a-1", "b2-ib")),
+    ],
+)
+def test_slurms_short_form_of_names_is_spelled_out(text: str, names: tuple[str, ...]) -> None:
+    assert expand(text) == names
