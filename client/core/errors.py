@@ -99,6 +99,12 @@ class Busy(InterleaveError):
     status = "ABORTED"
 
 
+class WrongState(InterleaveError):
+    """What was asked for makes no sense in the state that the job's context is in."""
+
+    status = "FAILED_PRECONDITION"
+
+
 class BackendFailed(InterleaveError):
     """A backend could not save, restore or discard a context."""
 

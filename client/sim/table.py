@@ -60,6 +60,8 @@ class Table:
     buffers: dict[int, Buffer] = field(default_factory=dict)
     moves: dict[str, Move] = field(default_factory=dict)
     work: dict[int, Work] = field(default_factory=dict)
+    # Ranges to give back to the host once this table is saved: (device, offset, size). Not stored.
+    freed: list[tuple[int, int, int]] = field(default_factory=list)
 
     def of_job(self, job: str) -> dict[int, Buffer]:
         """Return the buffers of *job*, resident and saved."""
@@ -85,25 +87,33 @@ class Table:
                 held[buffer.job] = held.get(buffer.job, 0) + buffer.size
         return held
 
-    def sweep(self) -> list[int]:
-        """Forget what dead processes left, as a driver does; return the numbers of freed buffers."""
+    def drop(self, number: int) -> None:
+        """Remove a buffer."""
+        buffer = self.buffers.pop(number)
+        if not buffer.saved:
+            self.freed.append((buffer.device, buffer.offset, buffer.size))
+
+    def end_move(self, job: str) -> None:
+        """Forget a move; the room that it had set aside, if it still has any, is free again."""
+        move = self.moves.pop(job, None)
+        if move is not None:
+            self.freed += move.room
+
+    def sweep(self) -> None:
+        """Forget what dead processes left, as a driver does."""
         alive: dict[Process, bool] = {}
 
-        def lives(process: Process) -> bool:
+        def dead(process: Process) -> bool:
             if process not in alive:
                 alive[process] = is_alive(process)
-            return alive[process]
+            return not alive[process]
 
-        self.work = {key: work for key, work in self.work.items() if lives(work.worker)}
-        self.moves = {job: move for job, move in self.moves.items() if lives(move.mover)}
-        gone = [
-            number
-            for number, buffer in self.buffers.items()
-            if buffer.job not in self.moves and not lives(buffer.owner)
-        ]
-        for number in gone:
-            del self.buffers[number]
-        return gone
+        for key in [key for key, work in self.work.items() if dead(work.worker)]:
+            del self.work[key]
+        for job in [job for job, move in self.moves.items() if dead(move.mover)]:
+            self.end_move(job)
+        for number in [n for n, b in self.buffers.items() if b.job not in self.moves and dead(b.owner)]:
+            self.drop(number)
 
 
 def find_room(taken: list[tuple[int, int]], size: int, capacity: int, device: int) -> int:
@@ -169,5 +179,6 @@ def save(path: Path, table: Table) -> None:
     fresh = path.with_suffix(".new")
     descriptor = open_shared(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "w") as file:
-        json.dump(table, file, default=vars)
+        stored = {name: value for name, value in vars(table).items() if name != "freed"}
+        json.dump(stored, file, default=vars)
     fresh.replace(path)

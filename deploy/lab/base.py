@@ -8,6 +8,8 @@ from pathlib import Path
 from lab.processes import Daemon, LabError
 from lab.scratch import Scratch
 
+# A slurmd that is just starting a job waits for it; nothing is worth that at the end.
+_LAST_STOP_S = 1.0
 _STOP_ORDER = ("agent", "interleaved", "slurmd", "slurmctld", "munged")
 
 
@@ -66,7 +68,7 @@ class Lab:
             for daemon in chosen:
                 daemon.terminate()
             for daemon in chosen:
-                daemon.stop()
+                daemon.stop(_LAST_STOP_S)
 
     def _daemon(self, name: str) -> Daemon:
         try:

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from lab import hooks, interleave_conf, slurm_conf
@@ -17,6 +18,8 @@ from lab.jobs import SlurmJobs
 from lab.processes import Daemon, LabError, free_ports, wait_until
 from lab.scratch import Scratch
 from lab.slurm_conf import Layout
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
 
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol", "squeue", "scancel", "sinfo")
 _NODES_S = 20.0
@@ -59,18 +62,20 @@ class Cluster(Lab, SlurmJobs):
                 scratch.root, tuple(nodes), tuple(plain_nodes), devices, slurm_conf.slurm_version(), ports
             )
             cluster = cls(scratch, layout)
-            cluster._write(sim or SimSettings())
+            cluster._write(sim or SimSettings(), interleave)
             try:
                 cluster._launch(interleave)
                 yield cluster
             finally:
                 cluster.stop_all()
 
-    def _write(self, sim: SimSettings) -> None:
+    def _write(self, sim: SimSettings, interleave: bool) -> None:
         layout = self.layout
         slurm_conf.make_devices(layout)
-        plugin, scripts = hooks.install(layout)
-        slurm_conf.write(layout, plugin, scripts)
+        slurm_conf.write(layout, hooks.install(layout) if interleave else {})
+        for node in layout.plain_nodes:  # the others' are made by their agents
+            folder = self.scratch.sim / node
+            Arena.open(folder, SimConfig(directory=folder, devices=layout.devices, **asdict(sim)))
         tables = interleave_conf.sections(
             self.scratch, layout.ports["interleaved"], layout.devices, sim, layout.munge_socket
         )

@@ -77,8 +77,10 @@ class SlurmJobs:
     def job(self, job_id: str) -> dict[str, str]:
         """Return what `scontrol show job` says, by field. Raises `LabError` for an unknown job."""
         line = self.command("scontrol", "--oneliner", "show", "job", job_id)
-        pairs = (word.partition("=") for word in line.split())
-        return {key: value for key, _, value in pairs}
+        fields: dict[str, str] = {}
+        for key, _, value in (word.partition("=") for word in line.split()):
+            fields.setdefault(key, value)  # the first counts: a command line may follow, with "=" in it
+        return fields
 
     def state(self, job_id: str) -> str:
         """Return the job's state, such as PENDING or COMPLETED."""

@@ -40,7 +40,7 @@ def wait_until(done: Callable[[], bool], timeout_s: float, poll_s: float = POLL_
 
 
 class Daemon:
-    """One daemon of the lab; its output goes to `<log>`."""
+    """One daemon of the lab; its output goes to *log*, beside which it may write *own_logs*."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class Daemon:
         log: Path,
         env: Mapping[str, str],
         ready: Callable[[], bool],
-        more_logs: Sequence[Path] = (),
+        own_logs: Sequence[Path] = (),
     ) -> None:
         self.name, self.argv, self.log = name, list(argv), log
-        self._env, self._ready, self._more_logs = dict(env), ready, list(more_logs)
+        self._env, self._ready, self._own_logs = dict(env), ready, list(own_logs)
         self.process: subprocess.Popen[bytes] | None = None
         self.log_start = 0
 
@@ -116,9 +116,9 @@ class Daemon:
             self.process.wait()
 
     def logs(self, lines: int = TAIL_LINES) -> str:
-        """Return the end of its output and of its log files."""
-        parts = [(path, tail(path, lines)) for path in (self.log, *self._more_logs)]
-        return "\n".join(f"--- {path.name}\n{text}" for path, text in parts if text)
+        """Return the end of its log file, or of its output where that has nothing."""
+        parts = ((path, tail(path, lines)) for path in (*self._own_logs, self.log))
+        return next((f"--- {path.name}\n{text}" for path, text in parts if text), "")
 
 
 def free_ports(count: int) -> list[int]:

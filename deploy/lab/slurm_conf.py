@@ -7,7 +7,7 @@ import re
 import socket
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,17 +93,12 @@ def make_devices(layout: Layout) -> None:
                 raise LabError(f"{path}: the fake device cannot be made (root is needed): {error}") from error
 
 
-def write(layout: Layout, plugin: Path | None, scripts: dict[str, Path]) -> None:
-    """Write all of Slurm's files; *plugin* is the SPANK plugin, *scripts* Slurm's hook scripts by option."""
-    lines = [*_base(layout), *_nodes(layout)]
-    lines += [f"{option}={path}" for option, path in sorted(scripts.items())]
-    if (layout.etc / "job_submit.lua").exists():
-        lines.append("JobSubmitPlugins=lua")
+def write(layout: Layout, more: Mapping[str, str]) -> None:
+    """Write all of Slurm's files; *more* goes into slurm.conf too."""
+    lines = [*_base(layout), *(f"{option}={value}" for option, value in more.items()), *_nodes(layout)]
     (layout.etc / "slurm.conf").write_text("\n".join(lines) + "\n")
     (layout.etc / "gres.conf").write_text("\n".join(_gres(layout)) + "\n")
     (layout.etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if layout.version >= (24, 11) else "")
-    plugstack = f"optional {plugin} run_dir={layout.root}/run/%n\n" if plugin else ""
-    (layout.etc / "plugstack.conf").write_text(plugstack)
 
 
 def _base(layout: Layout) -> list[str]:
@@ -122,7 +117,6 @@ def _base(layout: Layout) -> list[str]:
         f"SlurmdPidFile={root}/slurmd-%n.pid",
         f"SlurmctldLogFile={layout.log}/slurmctld.log",
         f"SlurmdLogFile={layout.log}/slurmd-%n.log",
-        f"PlugStackConfig={layout.etc}/plugstack.conf",
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "MpiDefault=none",

@@ -1,1 +1,1 @@
-"""Backends: three verbs that move a job's device state."""
+"""Backends: what moves device state. Three verbs, each all or nothing."""

@@ -8,9 +8,12 @@ belongs to one of them until its last member leaves.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
+
+Owner = tuple[str, str]  # group and role
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def plan(
 
     *book* holds the jobs that have their place; they stay. A job goes where its group runs if a seat is free
     there, else onto devices that no group has, on the nodes with the fewest devices in use, else it waits.
+    It waits too where its group's seats are on a node whose agent is away, which is so after each restart.
     """
     table = _Table(nodes, lanes)
     for placement in book:
@@ -69,14 +73,13 @@ def plan(
     made: list[Placement] = []
     for job in pending:
         found = None if job.job_id in table.seated else table.join(job) or table.open(job)
-        if found:
+        if found and table.present(found.nodes):
             table.seat(found)
             made.append(found)
     return made
 
 
-@dataclass(frozen=True)
-class _Profile:
+class _Profile(NamedTuple):
     """What a node offers to one job in one lane, as bit masks of device indices; many nodes share one."""
 
     usable: int
@@ -87,15 +90,20 @@ class _Profile:
 
 
 class _Table:
-    """Who sits where."""
+    """Who sits where, as bit masks of device indices by node."""
 
     def __init__(self, nodes: Sequence[Node], lanes: Sequence[Lane]) -> None:
-        self._nodes = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
         self._lanes = lanes
+        self._devices = {node.name: _mask(node.devices) for node in sorted(nodes, key=lambda n: n.name)}
+        self._indices = sorted({device for node in nodes for device in node.devices})
         self._taken: Counter[tuple[str, str, int]] = Counter()
-        self._owners: defaultdict[str, dict[int, set[tuple[str, str]]]] = defaultdict(dict)
-        self._sets: defaultdict[tuple[str, str], Counter[tuple[tuple[str, ...], tuple[int, ...]]]]
+        self._full: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._owned: defaultdict[str, int] = defaultdict(int)
+        self._owner: dict[tuple[str, int], Owner | None] = {}
+        self._own: defaultdict[Owner, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._sets: defaultdict[Owner, Counter[tuple[tuple[str, ...], tuple[int, ...]]]]
         self._sets = defaultdict(Counter)
+        self._hopeless: set[tuple[int, int]] = set()
         self.seated: set[str] = set()
 
     def seat(self, placement: Placement) -> None:
@@ -103,58 +111,76 @@ class _Table:
         owner = (placement.group, placement.role)
         self.seated.add(placement.job_id)
         self._sets[owner][placement.nodes, placement.devices] += 1
+        seats = next((lane.seats for lane in self._lanes if lane.name == placement.lane), 0)
         for node in placement.nodes:
             for device in placement.devices:
                 self._taken[placement.lane, node, device] += 1
-                self._owners[node].setdefault(device, set()).add(owner)
+                if self._taken[placement.lane, node, device] >= seats:
+                    self._full[placement.lane, node] |= 1 << device
+                self._give(node, device, owner)
+
+    def _give(self, node: str, device: int, owner: Owner) -> None:
+        before = self._owner.setdefault((node, device), owner)
+        self._owned[node] |= 1 << device
+        if before == owner:
+            self._own[owner][node] |= 1 << device
+        elif before is not None:  # two owners, as after a change of the configuration: nobody's to fill up
+            self._own[before][node] &= ~(1 << device)
+            self._owner[node, device] = None
+
+    def present(self, nodes: Iterable[str]) -> bool:
+        """Tell whether the agents of all *nodes* are connected."""
+        return all(node in self._devices for node in nodes)
 
     def join(self, job: Pending) -> Placement | None:
-        """Return a place on a device set of the job's group that has exactly its size, the emptiest first."""
+        """Return a place on a device set of the job's group that has exactly its size.
+
+        The emptiest comes first; one on a node that is away comes last, but it comes.
+        """
         sets = self._sets[job.group, job.role]
-        for nodes, devices in sorted(sets, key=lambda place: (sets[place], place)):
-            if (len(nodes), len(devices)) != (job.nodes, job.devices) or not self._all_there(nodes):
+        for nodes, devices in sorted(
+            sets, key=lambda place: (not self.present(place[0]), sets[place], place)
+        ):
+            if (len(nodes), len(devices)) != (job.nodes, job.devices):
                 continue
+            wanted = _mask(devices)
             for lane in self._lanes:
-                if all(self._free(lane, node, device) for node in nodes for device in devices):
+                if not any(self._full[lane.name, node] & wanted for node in nodes):
                     return Placement(job.job_id, job.group, job.role, nodes, devices, lane.name)
         return None
 
     def open(self, job: Pending) -> Placement | None:
         """Return a place on free devices and those of the job's own group, with the most of its own."""
+        own = self._own[job.group, job.role]
+        if not own and (job.nodes, job.devices) in self._hopeless:
+            return None
         best: tuple[tuple[object, ...], Placement] | None = None
         for number, lane in enumerate(self._lanes):
-            profiles = self._profiles(job, lane)
-            indices = sorted({device for node in self._nodes.values() for device in node.devices})
-            for devices in combinations(indices, job.devices):
-                chosen = _choose(profiles, sum(1 << device for device in devices), job.nodes)
+            profiles = self._profiles(lane, own)
+            for devices in combinations(self._indices, job.devices):
+                chosen = _choose(profiles, _mask(devices), job.nodes)
                 if chosen is None:
                     continue
-                own, in_use, nodes = chosen
-                rank = (-own, in_use, devices, number)
+                met, in_use, nodes = chosen
+                rank = (-met, in_use, devices, number)
                 if best is None or rank < best[0]:
                     best = (rank, Placement(job.job_id, job.group, job.role, nodes, devices, lane.name))
+        if best is None and not own:  # nor is there for the next one of this size: seats are only taken here
+            self._hopeless.add((job.nodes, job.devices))
         return best[1] if best else None
 
-    def _profiles(self, job: Pending, lane: Lane) -> dict[_Profile, list[str]]:
-        """Return the nodes' names by what they offer."""
-        mine = {(job.group, job.role)}
+    def _profiles(self, lane: Lane, own: Mapping[str, int]) -> dict[_Profile, list[str]]:
+        """Return the nodes' names by what they offer to the group that has the devices *own*."""
         found: defaultdict[_Profile, list[str]] = defaultdict(list)
-        for name, node in self._nodes.items():
-            usable = own = 0
-            owners = self._owners[name]
-            for device in node.devices:
-                is_own = owners.get(device) == mine
-                if (device not in owners or is_own) and self._free(lane, name, device):
-                    usable |= 1 << device
-                    own |= is_own << device
-            found[_Profile(usable, own, len(owners))].append(name)
+        for name, devices in self._devices.items():
+            owned, mine = self._owned[name], own.get(name, 0)
+            usable = devices & ~self._full[lane.name, name] & (~owned | mine)
+            found[_Profile(usable, usable & mine, owned.bit_count())].append(name)
         return found
 
-    def _free(self, lane: Lane, node: str, device: int) -> bool:
-        return self._taken[lane.name, node, device] < lane.seats
 
-    def _all_there(self, nodes: Iterable[str]) -> bool:
-        return all(node in self._nodes for node in nodes)
+def _mask(devices: Iterable[int]) -> int:
+    return sum(1 << device for device in devices)
 
 
 def _choose(

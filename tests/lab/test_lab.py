@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from lab import Cluster, LabError, why_not
 from lab.processes import belongings, free_ports, wait_until
 from lab.slurm_conf import parse_version
+from tests import conftest
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -116,3 +118,21 @@ def test_the_release_is_read_from_what_slurmctld_prints(text: str, version: tupl
 def test_a_text_without_a_release_is_an_error() -> None:
     with pytest.raises(LabError, match="no Slurm release"):
         parse_version("slurm unknown")
+
+
+class Marked:
+    """A test marked `slurm`."""
+
+    def get_closest_marker(self, name: str) -> str:
+        return name
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_without_slurm_its_tests_are_skipped_and_on_ci_fail(
+    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setattr(conftest, "why_not", lambda: "not installed: slurmctld")
+    monkeypatch.setenv("CI", ci)
+
+    with pytest.raises(outcome, match="not installed: slurmctld"):
+        conftest.pytest_runtest_setup(cast("pytest.Item", Marked()))

@@ -95,8 +95,17 @@ def test_a_smaller_member_joins_the_devices_of_its_group() -> None:
     assert (made.nodes, made.devices, made.lane) == (("n2",), (0,), "ilvb")
 
 
-def test_nobody_is_sent_to_a_node_whose_agent_is_away() -> None:
-    (made,) = plan([want("2")], [have("1", (0,), "ilva", nodes=("n1",))], [N2], LANES)
+def test_a_member_waits_while_the_agent_of_its_groups_node_is_away() -> None:
+    book = [have("1", (0,), "ilva", nodes=("n1",))]
+
+    assert plan([want("2")], book, [N2], LANES) == []
+    assert [p.nodes for p in plan([want("2")], book, [N1, N2], LANES)] == [("n1",)]
+
+
+def test_a_member_opens_another_set_where_the_one_on_an_absent_node_is_full() -> None:
+    book = [have("1", (0,), "ilva", nodes=("n1",)), have("2", (0,), "ilvb", nodes=("n1",))]
+
+    (made,) = plan([want("3")], book, [N2], LANES)
 
     assert made.nodes == ("n2",)
 

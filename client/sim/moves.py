@@ -1,0 +1,115 @@
+"""Snapshot and restore: all of a job's buffers move, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from slurm_interleave.client.sim import records, transfer
+from slurm_interleave.client.sim.errors import SimError, StillWorking
+from slurm_interleave.client.sim.node import SimNode
+from slurm_interleave.client.sim.processes import this_process
+from slurm_interleave.client.sim.settings import GIB
+from slurm_interleave.client.sim.table import Buffer, Move, Table, open_shared
+
+_LOOK_AGAIN_S = 0.002  # how often a snapshot looks whether the job's work has ended
+
+
+def snapshot(node: SimNode, job: str, deadline: float, stop: threading.Event | None) -> int:
+    """See `Arena.snapshot`; *deadline* is on the monotonic clock."""
+    with _moving(node, job, "snapshot", deadline) as buffers:
+        going = {number: buffer for number, buffer in buffers.items() if not buffer.saved}
+        pace = transfer.Pace(_speed(node, "snapshot_gib_s"), deadline, stop)
+        records.make_folder(node.directory / "host")
+        records.make_folder(node.directory / "host" / job)
+        sums = {
+            number: transfer.save(node.view(b), b.device, node.host_file(job, number), pace)
+            for number, b in going.items()
+        }
+        with node.transaction() as table:
+            for number, crc in sums.items():
+                buffer = table.buffers[number]
+                table.freed.append((buffer.device, buffer.offset, buffer.size))
+                buffer.saved, buffer.crc = True, crc
+    return sum(buffer.size for buffer in going.values())
+
+
+def restore(
+    node: SimNode, job: str, devices: Mapping[int, int], deadline: float, stop: threading.Event | None
+) -> int:
+    """See `Arena.restore`; *deadline* is on the monotonic clock."""
+    with _moving(node, job, "restore", deadline) as buffers:
+        saved = {number: buffer for number, buffer in buffers.items() if buffer.saved}
+        with node.transaction() as table:
+            places = _set_room_aside(node, table, job, saved, devices)
+        pace = transfer.Pace(_speed(node, "restore_gib_s"), deadline, stop)
+        for number, b in places.items():
+            transfer.load(node.host_file(job, number), node.view(b), b.device, b.crc, pace)
+        with node.transaction() as table:
+            table.buffers.update(places)
+            table.moves[job].room = []
+        for number in places:
+            node.host_file(job, number).unlink(missing_ok=True)
+    return sum(buffer.size for buffer in places.values())
+
+
+def _set_room_aside(
+    node: SimNode, table: Table, job: str, saved: Mapping[int, Buffer], devices: Mapping[int, int]
+) -> dict[int, Buffer]:
+    """Return where each buffer goes; the ranges count as taken from now on. Raises `OutOfMemory`."""
+    places = {}
+    for number, buffer in saved.items():
+        device = devices.get(buffer.device, buffer.device)
+        node.check_index(device)
+        offset = node.set_aside(table, job, device, buffer.size)
+        table.moves[job].room.append((device, offset, buffer.size))
+        places[number] = replace(buffer, device=device, offset=offset, saved=False)
+    return places
+
+
+@contextmanager
+def _moving(node: SimNode, job: str, verb: str, deadline: float) -> Iterator[dict[int, Buffer]]:
+    """Give the job's buffers while nobody else uses or moves them."""
+    with node.transaction() as table:
+        if job in table.moves:
+            raise SimError(f"job {job}: a {table.moves[job].verb} is under way already")
+        table.moves[job] = Move(verb, this_process())
+    try:
+        with _alone(node, job, deadline):
+            yield node.look().of_job(job)
+    finally:
+        with node.transaction() as table:
+            table.end_move(job)
+
+
+@contextmanager
+def _alone(node: SimNode, job: str, deadline: float) -> Iterator[None]:
+    """Hold the job's use lock alone: its work on the device has ended and no new work begins."""
+    descriptor = open_shared(node.use_folder / job, os.O_RDWR | os.O_CREAT)
+    try:
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise StillWorking(f"job {job} still works on its device; nothing was moved")
+            time.sleep(_LOOK_AGAIN_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _speed(node: SimNode, key: str) -> float:
+    """Return the speed in bytes per second as set now."""
+    config = records.read_config(node.directory) or node.config
+    return float(getattr(config, key)) * GIB

@@ -1,0 +1,127 @@
+"""What the processes of one node share: the device files, and the table under its lock."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurm_interleave.client.sim import records
+from slurm_interleave.client.sim.errors import NotResident, OutOfMemory, SimError
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.sim.table import (
+    Buffer,
+    Table,
+    find_room,
+    load,
+    locked,
+    open_shared,
+    round_up,
+    save,
+)
+
+
+class SimNode:
+    """The simulated devices of one node."""
+
+    def __init__(self, directory: Path, config: SimConfig) -> None:
+        """Use the devices in *directory*, which `Arena.open` has made."""
+        self.directory = directory
+        self.config = config
+        self._maps: dict[int, mmap.mmap] = {}
+
+    @property
+    def use_folder(self) -> Path:
+        """Lock files: who uses the buffers of a job now."""
+        return self.directory / "use"
+
+    def host_file(self, job: str, number: int) -> Path:
+        """Return where a saved buffer's bytes are."""
+        return self.directory / "host" / job / str(number)
+
+    def look(self) -> Table:
+        """Return the table as it is now, for reading alone."""
+        table = load(self.directory / "table.json")
+        table.sweep()
+        return table
+
+    @contextmanager
+    def transaction(self) -> Iterator[Table]:
+        """Give the table under its lock, and store it if the block does not raise."""
+        path = self.directory / "table.json"
+        with locked(self.directory / "lock"):
+            table = load(path)
+            table.sweep()
+            yield table
+            save(path, table)
+            # Only now: a process killed before the save must not have lost bytes that the table still has.
+            for device, offset, size in table.freed:
+                self._map(device).madvise(mmap.MADV_REMOVE, offset, size)
+
+    def view(self, buffer: Buffer) -> memoryview:
+        """Return the bytes of *buffer* on its device."""
+        return memoryview(self._map(buffer.device))[buffer.offset : buffer.offset + buffer.size]
+
+    def check_index(self, device: int) -> None:
+        """Raise `SimError` if there is no such device."""
+        if not 0 <= device < self.config.devices:
+            raise SimError(f"{self.directory}: no device {device}; there are {self.config.devices}, from 0")
+
+    def check_resident(self, table: Table, job: str, buffers: Iterable[Buffer]) -> None:
+        """Raise `NotResident` if the job's context moves now or one of *buffers* is in host memory."""
+        if job in table.moves:
+            raise NotResident(
+                f"job {job}: a {table.moves[job].verb} of its device state is under way; "
+                "acquire the devices before you use them"
+            )
+        if any(buffer.saved for buffer in buffers):
+            raise NotResident(
+                f"job {job}: its device state is in host memory; acquire the devices before you use them"
+            )
+
+    def set_aside(self, table: Table, job: str, device: int, size: int) -> int:
+        """Return an offset for *size* bytes, with real memory behind it. Raises `OutOfMemory`."""
+        size = round_up(size)
+        try:
+            offset = find_room(table.taken(device), size, self.config.memory_bytes, device)
+        except OutOfMemory as error:
+            others = {other: held for other, held in table.residents(device).items() if other != job}
+            if not others:
+                raise
+            held = ", ".join(f"job {other} holds {bytes_} bytes" for other, bytes_ in sorted(others.items()))
+            raise OutOfMemory(f"{error}; {held}") from None
+        self._back_with_memory(device, offset, size)
+        return offset
+
+    def _back_with_memory(self, device: int, offset: int, size: int) -> None:
+        """Take host pages now: a write to a hole on a full tmpfs would kill the process with SIGBUS."""
+        descriptor = open_shared(self._file(device), os.O_RDWR | os.O_CREAT)
+        try:
+            os.posix_fallocate(descriptor, offset, size)
+        except OSError as error:
+            raise OutOfMemory(
+                f"device {device}: {self.directory}: no host memory behind it: {error}"
+            ) from error
+        finally:
+            os.close(descriptor)
+
+    def _file(self, device: int) -> Path:
+        return self.directory / f"device-{device}"
+
+    def _map(self, device: int) -> mmap.mmap:
+        if device not in self._maps:
+            descriptor = open_shared(self._file(device), os.O_RDWR | os.O_CREAT)
+            try:
+                os.ftruncate(descriptor, self.config.memory_bytes)
+                self._maps[device] = mmap.mmap(descriptor, self.config.memory_bytes)
+            finally:
+                os.close(descriptor)
+        return self._maps[device]
+
+    def note_out_of_memory(self, table: Table, job: str, device: int, error: OutOfMemory) -> None:
+        """Record a violation if other jobs are resident where *job* found no room."""
+        others = set(table.residents(device)) - {job}
+        if others:
+            records.note_violation(self.directory, "over-capacity", device, {job, *others}, str(error))

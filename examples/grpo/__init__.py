@@ -1,0 +1,1 @@
+"""A small, real GRPO job: a NumPy policy learns to sort digits by reinforcement, on a simulated device."""

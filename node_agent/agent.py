@@ -1,0 +1,213 @@
+"""The agent as a whole: hooks and orders come in, jobs and their contexts change, reports go out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from slurm_interleave.client.connect import open_aio_channel
+from slurm_interleave.client.core.hook_server import HookServer
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent import environment, requests, sockets
+from slurm_interleave.node_agent.backends.channel import ChannelMover, Channels
+from slurm_interleave.node_agent.backends.protocol import Backend
+from slurm_interleave.node_agent.config import AgentConfig
+from slurm_interleave.node_agent.contexts import Verb
+from slurm_interleave.node_agent.folders import JobFolders
+from slurm_interleave.node_agent.forward import Forwarder
+from slurm_interleave.node_agent.jobs import Jobs
+from slurm_interleave.node_agent.link import Link
+from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.snapshot_service import SnapshotService
+from slurm_interleave.node_agent.state import Job, Reservation, State
+from slurm_interleave.node_agent.watch import Watch
+
+log = logging.getLogger(__name__)
+_VERBS = {
+    pb.Operate.SNAPSHOT: Verb.SNAPSHOT,
+    pb.Operate.RESTORE: Verb.RESTORE,
+    pb.Operate.DISCARD: Verb.DISCARD,
+}
+# A prolog waits this long at most for the orchestrator; the hook itself gives up after 2 s.
+_PROLOG_WAIT_S = 1.0
+
+
+class Agent:
+    """One node's agent; made inside the event loop, `run` serves until it is cancelled."""
+
+    def __init__(self, config: AgentConfig, sim: SimConfig, backend: Backend, state: State) -> None:
+        """Put the parts together; nothing is served yet."""
+        self._config = config
+        self._sim = sim
+        self._backend = backend
+        self._state = state
+        self._channels = Channels()
+        self._link = Link(config, self._hello, self._take)
+        self._operations = Operations(state, backend, config.operation_timeout_s, self._channel_of)
+        self._folders = JobFolders(config, self._variables, self._serve_job)
+        self._jobs = Jobs(state, self._operations, self._folders, self._link.send)
+        self._watch = Watch(state, self._jobs.end, config.watch_s)
+        self.ready = asyncio.Event()
+        self._reserved = asyncio.Event()
+        self._told: dict[str, Job] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._orchestrator = open_aio_channel(config.orchestrator)
+
+    async def run(self) -> None:
+        """Serve; raises whatever ends a part that must not end."""
+        self._backend.recover()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._folders.close_all)
+            stack.push_async_callback(self._orchestrator.close)
+            await self._jobs.recover()
+            hooks = {"job-start": self._job_start, "job-end": self._job_end}
+            await stack.enter_async_context(HookServer(self._config.hook_socket, hooks))
+            port = await stack.enter_async_context(self._tcp())
+            parts = [asyncio.create_task(self._link.run()), asyncio.create_task(self._watch.run())]
+            log.info(
+                "ready",
+                extra={
+                    "node": self._config.node,
+                    "backend": self._backend.name,
+                    "port": port,
+                    "pid": os.getpid(),
+                },
+            )
+            self.ready.set()
+            await _until_one_ends(parts)
+
+    @contextlib.asynccontextmanager
+    async def _tcp(self) -> AsyncIterator[int]:
+        """Serve the v1alpha1 service for all jobs if [agent] listen asks for it; give the port, or 0."""
+        if not self._config.listen:
+            yield 0
+            return
+        server, port = await sockets.serve(self._config.listen, self._service(""), [self._backend.name])
+        try:
+            yield port
+        finally:
+            await sockets.stop(server)
+
+    async def _job_start(self, raw: dict[str, Any]) -> Mapping[str, Any]:
+        """The prolog: a job is about to start here."""
+        job_id = requests.parse_job(raw)
+        if not raw.get("devices"):
+            await self._wait_for_reservation(job_id)
+        indices = [device.index for device in self._backend.devices()]
+        request = requests.parse(raw, self._state.reservations.get(job_id), self._config.node, indices)
+        path = await self._jobs.start(request)
+        if self._link.connected.is_set():
+            with contextlib.suppress(asyncio.TimeoutError):
+                known = self._jobs.registered(self._state.jobs[job_id])
+                await asyncio.wait_for(known.wait(), _PROLOG_WAIT_S)
+        return {"environment": str(path)}
+
+    async def _job_end(self, raw: dict[str, Any]) -> Mapping[str, Any]:
+        """The epilog: a job is over here."""
+        await self._jobs.end(requests.parse_job(raw))
+        return {}
+
+    async def _wait_for_reservation(self, job_id: str) -> None:
+        """Give a reservation that is on its way a moment to arrive."""
+        limit = _PROLOG_WAIT_S if self._link.connected.is_set() else 0
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._reservation_of(job_id), limit)
+
+    async def _reservation_of(self, job_id: str) -> None:
+        while job_id not in self._state.reservations:
+            self._reserved.clear()
+            await self._reserved.wait()
+
+    def _hello(self) -> pb.Hello:
+        """Return the whole truth of this node."""
+        self._told = {job.job_id: job for job in self._state.jobs.values() if not job.ended}
+        return pb.Hello(
+            node=self._config.node,
+            version=version("slurm-interleave"),
+            devices=[
+                pb.Device(index=d.index, uuid=d.uuid, type=d.type, memory_bytes=d.memory_bytes)
+                for d in self._backend.devices()
+            ],
+            jobs=[self._jobs.describe(job) for job in self._told.values()],
+        )
+
+    def _take(self, order: pb.AgentOrder) -> None:
+        """Take an order; what lasts goes on in a task of its own."""
+        match order.WhichOneof("order"):
+            case "welcome":
+                self._reserve(order.welcome.reservations, replace=True)
+                for job in self._told.values():
+                    self._jobs.registered(job).set()
+            case "reserve":
+                self._reserve([order.reserve])
+            case "forget":
+                if self._state.reservations.pop(order.forget.job_id, None) is not None:
+                    self._state.save()
+            case "registered":
+                self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
+            case "operate":
+                task = asyncio.create_task(self._operate(order.operate))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _reserve(self, reservations: Any, replace: bool = False) -> None:
+        if replace:
+            self._state.reservations.clear()
+        for raw in reservations:
+            self._state.reservations[raw.job_id] = Reservation(
+                raw.job_id, raw.group, raw.role, tuple(raw.devices), raw.lane, tuple(raw.nodes)
+            )
+        self._state.save()
+        self._reserved.set()
+
+    async def _operate(self, order: pb.Operate) -> None:
+        result = await self._operations.order(
+            order.operation_id, _VERBS[order.verb], order.job_id, order.attempt
+        )
+        done = pb.OperationDone(
+            operation_id=order.operation_id,
+            job_id=order.job_id,
+            ok=result.outcome.ok,
+            context=result.outcome.context.value,
+            bytes=result.bytes,
+            seconds=result.seconds,
+            error=result.outcome.error,
+        )
+        self._link.send(pb.AgentMessage(done=done))
+
+    def _channel_of(self, job_id: str) -> ChannelMover | None:
+        return ChannelMover(self._channels, self._backend) if self._channels.get(job_id) else None
+
+    def _service(self, only: str) -> SnapshotService:
+        return SnapshotService(self._state, self._operations, self._channels, self._jobs.report, only)
+
+    async def _serve_job(self, job: Job, folder: Path) -> grpc.aio.Server:
+        forwarder = Forwarder(self._orchestrator, job.token, self._jobs.registered(job))
+        names, request = [self._backend.name], job.request
+        service = self._service(job.job_id)
+        return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder])
+
+    def _variables(self, job: Job, socket: Path) -> str:
+        uuids = {device.index: device.uuid for device in self._backend.devices()}
+        mine = [uuids[index] for index in job.request.devices]
+        return environment.as_text(environment.variables(job, self._config, self._sim, mine, socket))
+
+
+async def _until_one_ends(tasks: list[asyncio.Task[None]]) -> None:
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,94 @@
+"""What a backend is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, TypeVar
+
+from slurm_interleave.node_agent.contexts import Outcome, Seen
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of this node; sizes in bytes."""
+
+    index: int
+    uuid: str
+    type: str
+    memory_bytes: int
+    used_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whose state is to be moved, and the limits: *deadline_s* seconds, or until *stop* is set."""
+
+    job: str
+    devices: tuple[int, ...]
+    deadline_s: float
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+class Mover(Protocol):
+    """The three verbs.
+
+    A verb returns an `Outcome`, that says too where the state is if the verb failed. Whatever it raises
+    counts as a state that nobody knows: the job is faulted.
+    """
+
+    name: ClassVar[str]
+    in_app: ClassVar[bool]  # whether the application keeps the saved state in its own memory
+
+    async def snapshot(self, target: Target) -> Outcome:
+        """Take the state off the devices; nothing there: context `none`."""
+
+    async def restore(self, target: Target) -> Outcome:
+        """Bring it back, but only if there is room for it."""
+
+    async def discard(self, target: Target) -> Outcome:
+        """Forget it, wherever it is."""
+
+
+class Backend(Mover, Protocol):
+    """Moves the device state of any job, and sees the node's devices."""
+
+    def devices(self) -> list[Device]:
+        """Return the node's devices, with what is used of them now."""
+
+    def look(self, job: str) -> Seen | None:
+        """Return what *job* has on this node, or None where that cannot be seen."""
+
+    def recover(self) -> None:
+        """Clean up after an agent that was killed."""
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Run *work* in a thread of its own, that a stuck one neither delays others nor the agent's end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(set_it: Callable[[], None]) -> None:
+        if not future.done():
+            set_it()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001 - handed over to the waiting task as it is
+            error = raised
+            _tell(loop, lambda: settle(lambda: future.set_exception(error)))
+        else:
+            _tell(loop, lambda: settle(lambda: future.set_result(result)))
+
+    threading.Thread(target=run, daemon=True).start()
+    return await future
+
+
+def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(callback)

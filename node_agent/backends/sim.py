@@ -1,0 +1,77 @@
+"""The backend for simulated devices; see `slurm_interleave.client.sim`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target, in_thread
+from slurm_interleave.node_agent.contexts import Outcome, Seen
+
+
+class SimBackend(Backend):
+    """Moves buffers between the arenas of one node and host files."""
+
+    name: ClassVar[str] = "sim"
+    in_app: ClassVar[bool] = False
+
+    def __init__(self, node: str, config: SimConfig) -> None:
+        """Make the node's devices, or take those that are there. Raises `SimError`."""
+        self._arena = Arena.open(config.directory, config)
+        self._node = node
+        self._count = config.devices
+
+    @property
+    def directory(self) -> Path:
+        """The folder of the devices: INTERLEAVE_SIM_DIR of a job."""
+        return self._arena.directory
+
+    def devices(self) -> list[Device]:
+        """Return the devices with their use."""
+        size = self._arena.config.memory_bytes
+        return [
+            Device(index, f"SIM-{self._node}-{index}", self.name, size, self._arena.used_bytes(index))
+            for index in range(self._count)
+        ]
+
+    def look(self, job: str) -> Seen | None:
+        """Return what the table of allocations says."""
+        memory = self._arena.memory_of(job)
+        return Seen(memory.context, memory.saved_bytes or memory.resident_bytes)
+
+    def recover(self) -> None:
+        """Remove half-written copies."""
+        self._arena.recover()
+
+    async def snapshot(self, target: Target) -> Outcome:
+        """Copy to host memory, free the device."""
+        return await self._moved(target, partial(self._arena.snapshot, target.job))
+
+    async def restore(self, target: Target) -> Outcome:
+        """Copy back if there is room."""
+        return await self._moved(target, partial(self._arena.restore, target.job))
+
+    async def discard(self, target: Target) -> Outcome:
+        """Free all of it."""
+        await in_thread(lambda: self._arena.discard(target.job))
+        return Outcome(Context.NONE)
+
+    async def _moved(self, target: Target, move: Callable[..., int]) -> Outcome:
+        """Move, then say where the state is by looking, whatever happened."""
+
+        def work() -> Outcome:
+            try:
+                moved = move(deadline_s=target.deadline_s, stop=target.stop)
+            except ChecksumMismatch as error:
+                return Outcome(Context.FAULTED, error=str(error))
+            except SimError as error:
+                return Outcome(self._arena.memory_of(target.job).context, error=str(error))
+            return Outcome(self._arena.memory_of(target.job).context, moved)
+
+        return await in_thread(work)

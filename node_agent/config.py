@@ -1,0 +1,94 @@
+"""Section [agent] of interleave.toml. Each field is the documentation of one key."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurm_interleave.client.core.config import load_section
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.sim.settings import SimConfig
+
+_BACKENDS = ("sim", "noop")
+_SOCKET_PATH_MAX = 107  # sun_path of unix(7), without the final zero
+_LONGEST_JOB_ID = "1234567890"
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """How `interleave-agent` runs. In paths, %n is replaced by the node's name."""
+
+    # The node's name in Slurm; empty: the host's name up to the first dot.
+    node: str = ""
+    # Where the orchestrator listens, host:port.
+    orchestrator: str = "127.0.0.1:50051"
+    # Folder of the agent's socket and of the jobs' files; may be emptied at boot.
+    run_dir: Path = Path("/run/interleave")
+    # Folder of what the agent must remember across its restarts.
+    state_dir: Path = Path("/var/lib/interleave")
+    # What moves device state: "sim" (simulated devices) or "noop" (nothing is moved, for tests of the rest).
+    backend: str = "sim"
+    # host:port on loopback for the v1alpha1 agent service; empty: only on the jobs' own sockets.
+    listen: str = ""
+    # How the agent proves who it is: "munge", or "none" where the orchestrator asks for nothing.
+    auth: str = "munge"
+    # Socket of munged; empty: munged's own default.
+    munge_socket: str = ""
+    # Seconds that one snapshot or restore may take.
+    operation_timeout_s: float = 120.0
+    # Seconds between looks at the processes of the jobs.
+    watch_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with what to write instead."""
+        if self.backend not in _BACKENDS:
+            raise ConfigError(
+                f"[agent] backend = {self.backend!r} is not known; known are {', '.join(_BACKENDS)}"
+            )
+        if self.auth not in ("munge", "none"):
+            raise ConfigError(f"[agent] auth = {self.auth!r} is not known; known are 'munge' and 'none'")
+        if self.listen and not _is_loopback(self.listen):
+            raise ConfigError(
+                f"[agent] listen = {self.listen!r}: callers of the v1alpha1 service do not say who they are, "
+                "so it is served on loopback alone, as in 127.0.0.1:9001"
+            )
+
+    def job_folder(self, job: str) -> Path:
+        """Return the folder of one job's environment file and socket."""
+        return self.run_dir / "jobs" / job
+
+    @property
+    def hook_socket(self) -> Path:
+        """The socket that prolog and epilog talk to."""
+        return self.run_dir / "agent.sock"
+
+
+def load(path: Path | None, flags: dict[str, object]) -> tuple[AgentConfig, SimConfig]:
+    """Return sections [agent] and [sim], with the node's name filled in. Raises `ConfigError`."""
+    agent = load_section(AgentConfig, "agent", path, flags)
+    sim = load_section(SimConfig, "sim", path)
+    node = agent.node or socket.gethostname().partition(".")[0]
+    agent = replace(
+        agent, node=node, run_dir=_for_node(agent.run_dir, node), state_dir=_for_node(agent.state_dir, node)
+    )
+    longest = str(agent.job_folder(_LONGEST_JOB_ID) / "socket")
+    if len(longest.encode()) > _SOCKET_PATH_MAX:
+        raise ConfigError(
+            f"[agent] run_dir = {agent.run_dir}: sockets below it, as {longest}, would be longer than "
+            f"{_SOCKET_PATH_MAX} bytes; choose a shorter one"
+        )
+    return agent, replace(sim, directory=_for_node(sim.directory, node))
+
+
+def _for_node(path: Path, node: str) -> Path:
+    return Path(str(path).replace("%n", node))
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,142 @@
+"""What may be done with a job's context: the agent's decisions, without a clock, I/O or logging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from typing_extensions import assert_never
+
+from slurm_interleave.client.core.errors import Busy, JobFaulted, WrongState
+from slurm_interleave.client.core.states import Context
+
+MOVING = frozenset({Context.SAVING, Context.RESTORING})
+
+
+class Verb(str, Enum):
+    """What is done to a context."""
+
+    SNAPSHOT = "snapshot"  # device to host memory
+    RESTORE = "restore"  # and back
+    DISCARD = "discard"  # forget both
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What the agent knows of a job's device state on this node."""
+
+    state: Context = Context.NONE
+    bytes: int = 0  # of the saved context
+    fault: str = ""
+    in_app: bool = False  # saved by the application in its own memory, where no backend looks
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a backend sees on the devices and in host memory."""
+
+    state: Context
+    bytes: int = 0  # saved, or else resident
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an operation ended. *moved* is the bytes that went over, *error* is empty where it went well."""
+
+    context: Context
+    moved: int = 0
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether what was asked for is so now."""
+        return not self.error
+
+
+@dataclass(frozen=True)
+class Run:
+    """The backend is to do it; meanwhile the context is *during*."""
+
+    during: Context
+
+
+Decision = Run | Outcome
+
+
+def reconciled(known: JobContext, seen: Seen | None) -> JobContext:
+    """Return the truth of a job with no operation under way, after a restart too.
+
+    *seen* is None where the backend cannot look; then a move that was cut short has not happened.
+    """
+    if known.in_app and seen is not None and seen.state is Context.NONE:
+        seen = None
+    if seen is None:
+        if known.state in MOVING:
+            state = Context.RESIDENT if known.state is Context.SAVING else Context.SAVED
+            return replace(known, state=state)
+        return known
+    if known.state is Context.FAULTED and seen.state is not Context.NONE:
+        return known
+    return JobContext(seen.state, seen.bytes if seen.state is Context.SAVED else 0)
+
+
+def on_order(context: JobContext, verb: Verb) -> Decision:
+    """Decide what an order of the orchestrator means. An order may be repeated, so what is so already is ok.
+
+    Raises `Busy` while the context moves.
+    """
+    if context.state in MOVING:
+        raise Busy(f"its device state is {context.state.value}")
+    match verb:
+        case Verb.DISCARD:
+            return Run(during=context.state)
+        case Verb.SNAPSHOT | Verb.RESTORE if context.state is Context.FAULTED:
+            return Outcome(Context.FAULTED, error=context.fault or "faulted earlier")
+        case Verb.SNAPSHOT:
+            if context.state is Context.SAVED:
+                return Outcome(Context.SAVED)
+            return Run(during=Context.SAVING)  # even where nothing is known to be there: the backend looks
+        case Verb.RESTORE:
+            if context.state is Context.SAVED:
+                return Run(during=Context.RESTORING)
+            return Outcome(context.state)
+        case _:
+            assert_never(verb)
+
+
+def on_call(context: JobContext, verb: Verb) -> Decision:
+    """Decide what a call of the v1alpha1 service means, by its table of states.
+
+    An `Outcome` stands for "already so". Raises `Busy`, `JobFaulted`, `WrongState`.
+    """
+    if context.state in MOVING:
+        raise Busy(f"its device state is {context.state.value}; try again when that is done")
+    if context.state is Context.FAULTED:
+        raise JobFaulted(f"its device state is lost ({context.fault}); end the job and start it again")
+    if context.state is Context.NONE or (verb is Verb.SNAPSHOT and context.state is Context.SAVED):
+        held = "on the devices" if context.state is Context.NONE else "there that is not saved already"
+        raise WrongState(f"{verb.value}: the job is {context.state.value}: it has nothing {held}")
+    if verb is Verb.RESTORE and context.state is Context.RESIDENT:
+        return Outcome(Context.RESIDENT)
+    return Run(during=Context.SAVING if verb is Verb.SNAPSHOT else Context.RESTORING)
+
+
+def after(outcome: Outcome, verb: Verb, before: JobContext, *, in_app: bool) -> JobContext:
+    """Return what is known once an operation has ended; *in_app*: it was the application's own."""
+    match outcome.context:
+        case Context.FAULTED:
+            return JobContext(Context.FAULTED, before.bytes, outcome.error)
+        case Context.SAVED:
+            size = outcome.moved if verb is Verb.SNAPSHOT and outcome.ok else before.bytes
+            return JobContext(Context.SAVED, size, in_app=in_app)
+        case _:
+            return JobContext(outcome.context)
+
+
+def is_same_attempt(
+    context: JobContext, *, same_request: bool, had_processes: bool, has_processes: bool
+) -> bool:
+    """Tell a prolog that runs twice from a job that Slurm starts again while its end was never heard of."""
+    if not same_request:
+        return False
+    return has_processes or not (had_processes or context.state is not Context.NONE)

@@ -1,0 +1,62 @@
+"""`interleave-agent`: the node agent's process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+
+from slurm_interleave.client.core import logs
+from slurm_interleave.client.core.config import config_path
+from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.noop import NoopBackend
+from slurm_interleave.node_agent.backends.protocol import Backend
+from slurm_interleave.node_agent.backends.sim import SimBackend
+from slurm_interleave.node_agent.config import AgentConfig, load
+from slurm_interleave.node_agent.state import State
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run `interleave-agent` until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="interleave-agent", description="Node agent of slurm-interleave.")
+    parser.add_argument(
+        "--config", help="interleave.toml; default $INTERLEAVE_CONFIG or /etc/slurm/interleave.toml"
+    )
+    parser.add_argument("--node", help="the node's name in Slurm, in place of [agent] node")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    args = parser.parse_args()
+    logs.set_up(args.log_level)
+    try:
+        config, sim = load(config_path(args.config), {"node": args.node})
+        asyncio.run(_serve(config, sim))
+    except InterleaveError as error:
+        sys.exit(f"interleave-agent: {error}")
+
+
+def backend_of(config: AgentConfig, sim: SimConfig) -> Backend:
+    """Return the configured backend. Raises `SimError`."""
+    if config.backend == "noop":
+        return NoopBackend(config.node, sim.devices)
+    return SimBackend(config.node, sim)
+
+
+async def _serve(config: AgentConfig, sim: SimConfig) -> None:
+    agent = Agent(config, sim, backend_of(config, sim), State(config.state_dir))
+    serving = asyncio.create_task(agent.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.cancel)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        log.info("stopped")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The variables of a job, which the SPANK plugin sets in its processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.node_agent.config import AgentConfig
+from slurm_interleave.node_agent.state import Job
+
+
+def variables(
+    job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str], socket: Path
+) -> dict[str, str]:
+    """Return what tells the job's client, and those of existing integrations, where and who they are."""
+    request, address = job.request, f"unix:{socket}"
+    values = {
+        "INTERLEAVE_JOB_ID": request.job,
+        "INTERLEAVE_GROUP": request.group,
+        "INTERLEAVE_ROLE": request.role,
+        "INTERLEAVE_NODE": config.node,
+        "INTERLEAVE_ORCHESTRATOR": config.orchestrator,
+        "INTERLEAVE_SOCKET": address,
+        "INTERLEAVE_TOKEN": job.token,
+        "INTERLEAVE_BACKEND": config.backend,
+        "CUDA_VISIBLE_DEVICES": ",".join(uuids),
+        "SLURM_GPUS_ON_NODE": str(len(uuids)),
+        "TIMESLICE_ORCH_ADDR": address,
+        "TIMESLICE_AGENT_ADDR": address,
+        "AGENT_ENDPOINT": address,
+        "TIMESLICE_JOB_ID": request.job,
+        "TIMESLICE_GROUP": request.group,
+        "TIMESLICE_TRAINER_GROUP": request.group,
+        "TIMESLICE_SAMPLER_GROUP": request.group,
+    }
+    if config.backend == "sim":
+        values["INTERLEAVE_SIM_DIR"] = str(sim.directory)
+    return values
+
+
+def as_text(values: dict[str, str]) -> str:
+    """Return *values* as lines KEY=VALUE. Line breaks in them were refused at the border."""
+    return "".join(f"{key}={value}\n" for key, value in values.items())

@@ -1,0 +1,60 @@
+"""Passes the v1alpha1 lock service of a job's socket on to the orchestrator, with the job's token.
+
+Existing clients send no credentials and do not try again. So the token is added here, and an outage of the
+orchestrator is waited out here, as long as the caller's deadline allows. Bytes pass unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import grpc
+
+from slurm_interleave.client.connect import credentials
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as timeslice
+
+log = logging.getLogger(__name__)
+_SERVICE = timeslice.DESCRIPTOR.services_by_name["TimeSliceOrchestratorService"]
+_METHODS = frozenset(f"/{_SERVICE.full_name}/{method.name}" for method in _SERVICE.methods)
+# What an orchestrator answers that goes away or comes back; each of these calls may be repeated.
+_OUTAGE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+_AGAIN_S = 0.2
+
+
+class Forwarder(grpc.GenericRpcHandler):
+    """Forwards each method of the service for one job."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: str, registered: asyncio.Event) -> None:
+        """Call over *channel*, once *registered* says that the orchestrator knows the job."""
+        self._channel = channel
+        self._metadata = credentials("none", token=token)
+        self._registered = registered
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler of a method of that service, None for others."""
+        method = handler_call_details.method
+        if method not in _METHODS:
+            return None
+
+        async def forward(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            return await self._forward(method, request, context)
+
+        return grpc.unary_unary_rpc_method_handler(forward)
+
+    async def _forward(self, method: str, request: bytes, context: Any) -> bytes:
+        # A deadline or a cancel of the caller cancels this coroutine, and by that the call below.
+        await self._registered.wait()
+        call: Any = self._channel.unary_unary(method)
+        while True:
+            try:
+                left = context.time_remaining()
+                reply: bytes = await call(request, metadata=self._metadata, timeout=left, wait_for_ready=True)
+                return reply
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _OUTAGE:
+                    trailing = tuple(error.trailing_metadata() or ())
+                    await context.abort(error.code(), error.details() or "", trailing)
+                log.info("forward.again", extra={"method": method, "reason": error.details()})
+            await asyncio.sleep(_AGAIN_S)

@@ -1,0 +1,77 @@
+"""`interleave-hook`: what prolog and epilog call. Standard library alone, one request, 2 s at most."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+
+_LIMIT_S = 2.0
+_DEFAULT_SOCKET = {"job-over": "/run/interleave/interleaved.sock"}
+_AGENT_SOCKET = "/run/interleave/agent.sock"
+
+
+def main() -> None:
+    """Send the request; exit 0 if it was taken, 1 with a line on stderr if not."""
+    args = _parser().parse_args()
+    path = args.socket or _DEFAULT_SOCKET.get(args.verb, _AGENT_SOCKET)
+    try:
+        reply = ask(path, request_of(args))
+    except (OSError, ValueError) as error:
+        sys.exit(
+            f"interleave-hook: {args.verb} of job {args.job}: {path}: no answer: {error or 'time is up'}"
+        )
+    if not reply.get("ok"):
+        sys.exit(f"interleave-hook: {args.verb} of job {args.job}: refused: {reply.get('error')}")
+
+
+def request_of(args: argparse.Namespace) -> dict[str, object]:
+    """Return the request that the arguments mean."""
+    request: dict[str, object] = {"verb": args.verb, "job": args.job}
+    if args.verb == "job-start":
+        for key in ("uid", "gid", "user", "account", "partition", "group", "role"):
+            request[key] = getattr(args, key)
+        request["devices"] = indices(args.devices) if args.devices else None
+    return request
+
+
+def indices(text: str) -> list[int]:
+    """Return the numbers of a list like 0,2-3. Raises `ValueError`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def ask(path: str, request: dict[str, object]) -> dict[str, object]:
+    """Return the daemon's reply. Raises `OSError` and `ValueError` if there is none."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(_LIMIT_S)
+        link.connect(path)
+        link.sendall(json.dumps(request).encode() + b"\n")
+        with link.makefile("rb") as lines:
+            reply = json.loads(lines.readline())
+    return dict(reply)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="interleave-hook", description="Tells the daemons of slurm-interleave of a job's start and end."
+    )
+    parser.add_argument("verb", choices=("job-start", "job-end", "job-over"))
+    parser.add_argument("--job", required=True, help="job id")
+    for name in ("uid", "gid", "user", "account", "partition", "group", "role"):
+        parser.add_argument(f"--{name}", default="", help=f"the job's {name}")
+    parser.add_argument(
+        "--devices", default="", help="device indices, as 0,2-3; empty: those reserved for the job"
+    )
+    parser.add_argument(
+        "--socket", default="", help="socket of the daemon, in place of the one in /run/interleave"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()

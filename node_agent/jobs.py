@@ -1,0 +1,148 @@
+"""Jobs on this node: what a prolog starts and an epilog ends."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import uuid
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent import processes
+from slurm_interleave.node_agent.contexts import is_same_attempt
+from slurm_interleave.node_agent.folders import JobFolders
+from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.state import Job, Request, State
+
+log = logging.getLogger(__name__)
+
+
+class Jobs:
+    """Starts and ends jobs, and tells the orchestrator."""
+
+    def __init__(
+        self,
+        state: State,
+        operations: Operations,
+        folders: JobFolders,
+        tell: Callable[[pb.AgentMessage], None],
+    ) -> None:
+        """Keep the jobs of *state*; *tell* sends to the orchestrator."""
+        self._state = state
+        self._operations = operations
+        self._folders = folders
+        self._tell = tell
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._registered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def registered(self, job: Job) -> asyncio.Event:
+        """Return the event that the orchestrator knows this attempt."""
+        return self._registered[job.attempt]
+
+    def now_registered(self, job_id: str, attempt: str) -> None:
+        """The orchestrator says that it knows *attempt*."""
+        job = self._state.jobs.get(job_id)
+        if job is not None and job.attempt == attempt:
+            self.registered(job).set()
+
+    async def recover(self) -> None:
+        """Go on where an earlier agent stopped: finish ends, open sockets, look where contexts are."""
+        self._folders.remove_strangers(self._state.jobs)
+        for job in list(self._state.jobs.values()):
+            if job.ended:
+                await self.end(job.job_id)
+                continue
+            before = job.context
+            context = self._operations.refresh(job)
+            log.info(
+                "job.recovered",
+                extra={"job": job.job_id, "was": before.state.value, "context": context.state.value},
+            )
+            try:
+                await self._folders.open(job)
+            except InterleaveError as error:
+                log.warning("job.unserved", extra={"job": job.job_id, "reason": str(error)})
+        self._state.save()
+
+    async def start(self, request: Request) -> Path:
+        """Register a job's attempt and return its environment file. Raises `ConfigError`.
+
+        Again for a job that just starts: the same attempt. Again for one that ran: a new one, and nothing is
+        left of the old.
+        """
+        async with self._locks[request.job]:
+            job = self._state.jobs.get(request.job)
+            if job is None or not await self._is_same(job, request):
+                await self._end(request.job)
+                job = Job(request, attempt=uuid.uuid4().hex, token=secrets.token_urlsafe(32))
+                await self._folders.open(job)
+                self._state.jobs[request.job] = job
+                self._state.save()
+                log.info(
+                    "job.started",
+                    extra={"job": job.job_id, "group": request.group, "devices": list(request.devices)},
+                )
+            else:
+                await self._folders.open(job)
+            self.report(job)
+        return self._folders.environment(job)
+
+    async def end(self, job_id: str) -> None:
+        """Forget a job with all that it left, and say so to the orchestrator. An unknown one is fine."""
+        async with self._locks[job_id]:
+            await self._end(job_id)
+
+    def report(self, job: Job) -> None:
+        """Tell the orchestrator of a job that is here, and where its context is."""
+        if self._state.jobs.get(job.job_id) is job and not job.ended:
+            self._tell(pb.AgentMessage(started=self.describe(job)))
+
+    def describe(self, job: Job) -> pb.JobReport:
+        """Return what the orchestrator must know of *job*."""
+        request, context = job.request, self._operations.refresh(job)
+        return pb.JobReport(
+            job_id=request.job,
+            attempt=job.attempt,
+            uid=request.uid,
+            user=request.user,
+            account=request.account,
+            partition=request.partition,
+            group=request.group,
+            role=request.role,
+            backend=self._operations.backend.name,
+            devices=request.devices,
+            context=context.state.value,
+            bytes=context.bytes,
+            token_sha256=hashlib.sha256(job.token.encode()).digest(),
+            fault=context.fault,
+            nodes=request.nodes,
+        )
+
+    async def _is_same(self, job: Job, request: Request) -> bool:
+        alive = await asyncio.to_thread(processes.of_jobs, [job.job_id])
+        return not job.ended and is_same_attempt(
+            self._operations.refresh(job),
+            same_request=job.request == request,
+            had_processes=job.had_processes,
+            has_processes=bool(alive[job.job_id]),
+        )
+
+    async def _end(self, job_id: str) -> None:
+        job = self._state.jobs.get(job_id)
+        if job is None:
+            await self._folders.close(job_id)
+            return
+        job.ended = True  # whatever happens to this agent, the next one goes on from here
+        self._state.save()
+        await self._operations.discard(job)
+        del self._state.jobs[job_id]
+        self._state.save()
+        self._tell(pb.AgentMessage(over=pb.JobOver(job_id=job_id, attempt=job.attempt)))
+        self._registered.pop(job.attempt, None)
+        await self._folders.close(job_id)
+        log.info("job.ended", extra={"job": job_id})

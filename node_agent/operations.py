@@ -1,0 +1,176 @@
+"""Carries snapshots, restores and discards out: one at a time per job, many jobs at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slurm_interleave.client.core.errors import Busy
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent import contexts
+from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
+from slurm_interleave.node_agent.contexts import JobContext, Outcome, Verb
+from slurm_interleave.node_agent.state import Job, State
+
+log = logging.getLogger(__name__)
+ALREADY_RUNNING = "already-running"
+_KEPT = 1000  # operations that are remembered
+_GRACE_S = 5.0  # what a backend may take beyond its deadline to undo what it began
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished operation. *bytes* is what the saved context takes, or what came back."""
+
+    outcome: Outcome
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Operations:
+    """All operations of this agent, by id. An id that is known is never carried out again."""
+
+    def __init__(
+        self, state: State, backend: Backend, timeout_s: float, channel_of: Callable[[str], Mover | None]
+    ) -> None:
+        """Move contexts of the jobs in *state*; *timeout_s* is for one operation.
+
+        *channel_of* gives the mover of a job whose application saves its own state, or None.
+        """
+        self.backend = backend
+        self._state = state
+        self._timeout_s = timeout_s
+        self._channel_of = channel_of
+        self._tasks: OrderedDict[str, asyncio.Task[Result]] = OrderedDict()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._targets: dict[str, Target] = {}
+
+    def refresh(self, job: Job) -> JobContext:
+        """Look where the job's state is, remember and return it. Leaves a job with a move under way alone."""
+        if job.job_id not in self._targets:
+            job.context = contexts.reconciled(job.context, self.backend.look(job.job_id))
+        return job.context
+
+    async def order(self, operation: str, verb: Verb, job_id: str, attempt: str) -> Result:
+        """Carry out an order of the orchestrator, or return the result of that id again."""
+        if operation not in self._tasks:
+            self._begin(operation, self._order(verb, job_id, attempt))
+        return await asyncio.shield(self._tasks[operation])
+
+    def call(self, job: Job, verb: Verb, mover: Mover | None = None) -> str:
+        """Begin an operation for the v1alpha1 service and return its id; *mover* None: the job's own.
+
+        Raises `Busy`, `JobFaulted` and `WrongState` as that service's table says.
+        """
+        if self._lock(job.job_id).locked():
+            raise Busy(f"job {job.job_id}: an operation is under way; try again when it is done")
+        known = job.context
+        context = self.refresh(job)
+        if context.state is Context.NONE and self._may_be_resident(job, known):
+            context = replace(context, state=Context.RESIDENT)
+        decision = contexts.on_call(context, verb)
+        if isinstance(decision, Outcome):
+            return ALREADY_RUNNING
+        operation = f"{verb.value}-{uuid.uuid4().hex}"
+        self._begin(operation, self._call(job, verb, decision.during, mover))
+        return operation
+
+    def find(self, operation: str) -> asyncio.Task[Result] | None:
+        """Return an operation by its id, finished or not."""
+        return self._tasks.get(operation)
+
+    async def discard(self, job: Job) -> None:
+        """Forget the state of *job*, which has ended, wherever it is; a move under way is stopped."""
+        target = self._targets.get(job.job_id)
+        if target is not None:
+            target.stop.set()
+        async with self._lock(job.job_id):
+            result = await self._run(job, Verb.DISCARD, job.context.state, self.backend)
+        self._locks.pop(job.job_id, None)
+        if not result.outcome.ok:
+            log.error("discard.failed", extra={"job": job.job_id, "reason": result.outcome.error})
+
+    def _may_be_resident(self, job: Job, known: JobContext) -> bool:
+        """Say whether only the operation can tell: its processes went, or the backend cannot look."""
+        return known.state is Context.RESIDENT or self.backend.look(job.job_id) is None
+
+    def _begin(self, operation: str, work: Coroutine[Any, Any, Result]) -> None:
+        self._tasks[operation] = asyncio.create_task(work, name=operation)
+        finished = [key for key, task in self._tasks.items() if task.done()]
+        for key in finished[: max(0, len(self._tasks) - _KEPT)]:
+            del self._tasks[key]
+
+    def _lock(self, job_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(job_id, asyncio.Lock())
+
+    async def _order(self, verb: Verb, job_id: str, attempt: str) -> Result:
+        job = self._state.jobs.get(job_id)
+        if job is None or attempt not in ("", job.attempt):
+            return _gone(job_id, verb)
+        async with self._lock(job_id):
+            if job.ended:
+                return _gone(job_id, verb)
+            context = self.refresh(job)
+            decision = contexts.on_order(context, verb)
+            if isinstance(decision, Outcome):
+                return Result(decision, context.bytes)
+            return await self._run(job, verb, decision.during, self._mover(job, verb))
+
+    async def _call(self, job: Job, verb: Verb, during: Context, mover: Mover | None) -> Result:
+        async with self._lock(job.job_id):
+            if job.ended:
+                return _gone(job.job_id, verb)
+            return await self._run(job, verb, during, mover or self._mover(job, verb))
+
+    def _mover(self, job: Job, verb: Verb) -> Mover:
+        """Return who moves this state: whoever saved it restores it."""
+        if verb is Verb.DISCARD or (verb is Verb.RESTORE and not job.context.in_app):
+            return self.backend
+        return self._channel_of(job.job_id) or self.backend
+
+    async def _run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
+        before, start = job.context, time.monotonic()
+        target = Target(job.job_id, job.request.devices, self._timeout_s)
+        self._targets[job.job_id] = target
+        job.context = replace(before, state=during)
+        self._state.save()
+        outcome = await self._ask(mover, verb, target)
+        del self._targets[job.job_id]
+        job.context = contexts.after(outcome, verb, before, in_app=mover.in_app)
+        self._state.save()
+        seconds = time.monotonic() - start
+        self._log(job, verb, mover, outcome, seconds)
+        return Result(outcome, outcome.moved or job.context.bytes, seconds)
+
+    async def _ask(self, mover: Mover, verb: Verb, target: Target) -> Outcome:
+        """Return the mover's outcome; one that breaks its promises leaves a state that nobody knows."""
+        try:
+            work = getattr(mover, verb.value)(target)
+            outcome: Outcome = await asyncio.wait_for(work, target.deadline_s + _GRACE_S)
+        except asyncio.TimeoutError:
+            target.stop.set()
+            text = f"backend {mover.name} gave no answer to {verb.value} within {target.deadline_s:g} s"
+            return Outcome(Context.FAULTED, error=text)
+        except Exception as error:
+            log.exception("backend.broken", extra={"job": target.job, "backend": mover.name})
+            return Outcome(Context.FAULTED, error=f"backend {mover.name} failed: {error!r}")
+        return outcome
+
+    def _log(self, job: Job, verb: Verb, mover: Mover, outcome: Outcome, seconds: float) -> None:
+        fields = {"job": job.job_id, "backend": mover.name, "seconds": round(seconds, 4)}
+        if outcome.ok:
+            log.info(f"{verb.value}.done", extra={**fields, "bytes": outcome.moved})
+        else:
+            log.warning(f"{verb.value}.failed", extra={**fields, "reason": outcome.error})
+
+
+def _gone(job_id: str, verb: Verb) -> Result:
+    """Return the answer for a job that is not here: there is nothing to save, and nothing to bring back."""
+    error = f"job {job_id} is not on this node" if verb is Verb.RESTORE else ""
+    return Result(Outcome(Context.NONE, error=error))

@@ -1,0 +1,183 @@
+"""The v1alpha1 agent service, as existing clients know it: for one job on its socket, for all on TCP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from slurm_interleave.client.connect import ERROR_KEY
+from slurm_interleave.client.core.errors import BadArgument, InterleaveError, NotRegistered, WrongState
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
+from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
+from slurm_interleave.node_agent.backends.channel import Channel, ChannelMover, Channels
+from slurm_interleave.node_agent.backends.protocol import Mover
+from slurm_interleave.node_agent.contexts import Verb
+from slurm_interleave.node_agent.operations import ALREADY_RUNNING, Operations, Result
+from slurm_interleave.node_agent.state import Job, State
+
+_STATES = {
+    Context.NONE: v1.JOB_STATE_IDLE,
+    Context.RESIDENT: v1.JOB_STATE_RUNNING,
+    Context.SAVING: v1.JOB_STATE_TRANSITIONING,
+    Context.RESTORING: v1.JOB_STATE_TRANSITIONING,
+    Context.SAVED: v1.JOB_STATE_SAVED,
+    Context.FAULTED: v1.JOB_STATE_FAULTED,
+    Context.UNKNOWN: v1.JOB_STATE_UNSPECIFIED,
+}
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
+    """Snapshot, Restore, GetOperation, Status and WorkloadChannel."""
+
+    def __init__(
+        self,
+        state: State,
+        operations: Operations,
+        channels: Channels,
+        moved: Callable[[Job], None],
+        only: str = "",
+    ) -> None:
+        """*only* names the one job that may be named; *moved* is told when an operation here has ended."""
+        self._state = state
+        self._operations = operations
+        self._channels = channels
+        self._moved = moved
+        self._only = only
+
+    async def Snapshot(self, request: v1.SnapshotRequest, context: Any) -> v1.SnapshotResponse:
+        """Begin to save a job's context."""
+        operation = await _answer(context, lambda: self._begin(request, Verb.SNAPSHOT))
+        return v1.SnapshotResponse(operation_id=operation)
+
+    async def Restore(self, request: v1.RestoreRequest, context: Any) -> v1.RestoreResponse:
+        """Begin to bring a job's context back."""
+        operation = await _answer(context, lambda: self._begin(request, Verb.RESTORE))
+        return v1.RestoreResponse(operation_id=operation)
+
+    async def GetOperation(self, request: v1.GetOperationRequest, context: Any) -> v1.GetOperationResponse:
+        """Say how an operation stands."""
+        if request.operation_id == ALREADY_RUNNING:
+            return v1.GetOperationResponse(status=v1.OPERATION_STATUS_COMPLETE)
+        task = self._operations.find(request.operation_id)
+        if task is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"no operation {request.operation_id!r} on this node"
+            )
+            raise AssertionError  # abort has raised
+        if not task.done():
+            return v1.GetOperationResponse(status=v1.OPERATION_STATUS_PENDING)
+        return _operation(task.result())
+
+    async def Status(self, _request: v1.StatusRequest, _context: Any) -> v1.StatusResponse:
+        """Say where the jobs' contexts are and what is used of the devices."""
+        jobs = [job for job in self._state.jobs.values() if self._only in ("", job.job_id) and not job.ended]
+        return v1.StatusResponse(
+            job_statuses=[
+                v1.JobStatus(job_id=job.job_id, state=_STATES[self._operations.refresh(job).state])
+                for job in jobs
+            ],
+            accelerator_statuses=[
+                v1.AcceleratorStatus(
+                    id=device.uuid,
+                    memory_used_bytes=device.used_bytes,
+                    memory_total_bytes=device.memory_bytes,
+                )
+                for device in self._operations.backend.devices()
+            ],
+        )
+
+    async def WorkloadChannel(
+        self, request_iterator: AsyncIterator[v1.WorkloadMessage], context: Any
+    ) -> AsyncIterator[v1.AgentCommand]:
+        """Serve the channel of an application that moves its own state."""
+        messages = aiter(request_iterator)
+        register = await _answer(context, lambda: self._registration(messages))
+        channel = Channel(register.capabilities)
+        self._channels.open(register.job_id, channel)
+        reader = asyncio.create_task(_read(messages, channel))
+        try:
+            async for command in _until(channel.commands(), reader):
+                yield command
+            await _answer(context, lambda: reader)
+        finally:
+            reader.cancel()
+            self._channels.close(register.job_id, channel)
+
+    async def _registration(self, messages: AsyncIterator[v1.WorkloadMessage]) -> v1.RegisterWorkload:
+        first = await anext(messages, v1.WorkloadMessage())
+        if not first.register.job_id:
+            raise BadArgument("the first message of a workload channel must be `register` with a job_id")
+        self._find(first.register.job_id)
+        return first.register
+
+    async def _begin(self, request: v1.SnapshotRequest | v1.RestoreRequest, verb: Verb) -> str:
+        job = self._find(request.job_id)
+        operation = self._operations.call(job, verb, self._mover(request.backend_config))
+        task = self._operations.find(operation)
+        if task is not None:
+            task.add_done_callback(lambda _: self._moved(job))
+        return operation
+
+    def _find(self, job_id: str) -> Job:
+        job = self._state.jobs.get(job_id)
+        if job is None or job.ended or self._only not in ("", job_id):
+            raise NotRegistered(f"job {job_id!r} is not registered on this node")
+        return job
+
+    def _mover(self, config: v1.BackendConfig) -> Mover | None:
+        """Return who is to move the state; None: whoever the job itself chose. Raises `WrongState`."""
+        asked = config.WhichOneof("backend")
+        if asked is None:
+            return None
+        backend = self._operations.backend
+        if asked == "app_channel":
+            return ChannelMover(self._channels, backend, config.app_channel.mode, config.app_channel.tags)
+        if asked == "cuda" and not config.cuda.explicit_target.pids:
+            return backend  # the node's devices, whatever stands in for them
+        raise WrongState(f"backend {asked} is off on this node: [agent] backend = {backend.name!r}")
+
+
+def _operation(result: Result) -> v1.GetOperationResponse:
+    outcome = result.outcome
+    reply = v1.GetOperationResponse(elapsed_ms=round(result.seconds * 1000))
+    if outcome.ok:
+        reply.status = v1.OPERATION_STATUS_COMPLETE
+        reply.storage_bytes = result.bytes
+        reply.snapshot_device_bytes = outcome.moved
+    else:
+        reply.status = v1.OPERATION_STATUS_FAILED
+        reply.error = outcome.error
+    return reply
+
+
+async def _read(messages: AsyncIterator[v1.WorkloadMessage], channel: Channel) -> None:
+    async for message in messages:
+        if message.HasField("register"):
+            raise BadArgument("this workload channel is registered already; open another stream")
+        channel.answered(message.result)
+
+
+async def _until(
+    commands: AsyncIterator[v1.AgentCommand], end: asyncio.Task[None]
+) -> AsyncIterator[v1.AgentCommand]:
+    """Yield *commands* until *end* is done."""
+    while not end.done():
+        command = asyncio.ensure_future(anext(commands))
+        await asyncio.wait({command, end}, return_when=asyncio.FIRST_COMPLETED)
+        if command.done():
+            yield command.result()
+        else:
+            command.cancel()
+
+
+async def _answer(context: Any, work: Callable[[], Awaitable[Any]]) -> Any:
+    """Return what *work* gives; an `InterleaveError` becomes the status of the call."""
+    try:
+        return await work()
+    except InterleaveError as error:
+        await context.abort(grpc.StatusCode[error.status], str(error), ((ERROR_KEY, type(error).__name__),))

@@ -1,0 +1,78 @@
+"""The servers of the agent: one unix socket per job, open to its user alone, and TCP if asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
+from slurm_interleave.node_agent.snapshot_service import SnapshotService
+
+_OPTIONS = (("grpc.so_reuseport", 0),)
+_STOP_S = 0.2
+
+
+async def serve(
+    address: str, service: SnapshotService, backends: Sequence[str], handlers: Sequence[Any] = ()
+) -> tuple[grpc.aio.Server, int]:
+    """Serve *service*, the health service and *handlers*; return the server and its port.
+
+    Raises `ConfigError` if *address* cannot be used.
+    """
+    server = grpc.aio.server(options=_OPTIONS)
+    v1_rpc.add_SnapshotAgentServiceServicer_to_server(service, server)
+    health = health_aio.HealthServicer()
+    for name in ("", *backends):
+        await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    server.add_generic_rpc_handlers(tuple(handlers))
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ConfigError(f"{address} cannot be served: {error}") from None
+    await server.start()
+    return server, port
+
+
+async def serve_job(
+    folder: Path,
+    uid: int,
+    gid: int,
+    service: SnapshotService,
+    backends: Sequence[str],
+    handlers: Sequence[Any],
+) -> grpc.aio.Server:
+    """Serve one job at `socket` in *folder*, for *uid* alone. Raises `ConfigError`."""
+    path = folder / "socket"
+    try:
+        _clear(folder, path)
+        server, _ = await serve(f"unix:{path}", service, backends, handlers)
+        _hand_over(folder, path, uid, gid)
+    except OSError as error:
+        raise ConfigError(f"{path}: the job's socket cannot be made: {error}") from error
+    return server
+
+
+def _clear(folder: Path, path: Path) -> None:
+    """Close *folder* until the socket has its owner: between bind and chown it would be open by the umask."""
+    path.unlink(missing_ok=True)
+    folder.chmod(0o700)
+
+
+def _hand_over(folder: Path, path: Path, uid: int, gid: int) -> None:
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, uid, gid)
+    folder.chmod(0o711)
+
+
+async def stop(server: grpc.aio.Server) -> None:
+    """Stop *server*; calls under way are ended."""
+    await server.stop(_STOP_S)

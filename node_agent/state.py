@@ -1,0 +1,125 @@
+"""What the agent must remember: one JSON file, replaced as a whole.
+
+It outlives the agent (kill -9 included), and is void after a reboot, when no job of before lives. So it is
+renamed into place but not synced: a host that loses its page cache has lost the jobs too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent.contexts import JobContext
+
+log = logging.getLogger(__name__)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Which devices a job that is about to start gets on this node."""
+
+    job: str
+    group: str
+    role: str
+    devices: tuple[int, ...]
+    lane: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the prolog says of a job, with the reservation filled in."""
+
+    job: str
+    group: str
+    role: str
+    devices: tuple[int, ...]
+    uid: int
+    gid: int
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass
+class Job:
+    """One attempt of a job on this node."""
+
+    request: Request
+    attempt: str
+    token: str
+    context: JobContext = field(default_factory=JobContext)
+    ended: bool = False  # its end was asked for, and is to be carried out
+    had_processes: bool = False
+
+    @property
+    def job_id(self) -> str:
+        """The job's id in Slurm."""
+        return self.request.job
+
+
+class State:
+    """Jobs and reservations, in memory and on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read what *directory* holds of this boot. Raises `ConfigError` if it cannot be used."""
+        self.jobs: dict[str, Job] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self._path = directory / "agent.json"
+        self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._read()
+        except OSError as error:
+            raise ConfigError(f"[agent] state_dir = {directory}: cannot be used: {error}") from error
+
+    def save(self) -> None:
+        """Write all of it, at once or not at all."""
+        stored = {
+            "boot": self._boot,
+            "jobs": [asdict(job) for job in self.jobs.values()],
+            "reservations": [asdict(reservation) for reservation in self.reservations.values()],
+        }
+        fresh = self._path.with_suffix(".new")
+        # The jobs' tokens are in it.
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(stored, file)
+        fresh.replace(self._path)
+
+    def _read(self) -> None:
+        if not self._path.exists():
+            return
+        try:
+            stored = json.loads(self._path.read_text())
+            if stored["boot"] != self._boot:
+                log.info("state.void", extra={"reason": "the host was booted since"})
+                return
+            self.jobs = {job.job_id: job for job in map(_job, stored["jobs"])}
+            self.reservations = {r.job: r for r in map(_reservation, stored["reservations"])}
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("state.unreadable", extra={"path": self._path, "reason": repr(error)})
+
+
+def _job(stored: dict[str, Any]) -> Job:
+    raw = dict(stored)
+    request = Request(**raw.pop("request"))
+    context = JobContext(**raw.pop("context"))
+    return Job(
+        **raw,
+        request=replace(request, devices=tuple(request.devices), nodes=tuple(request.nodes)),
+        context=replace(context, state=Context(context.state)),
+    )
+
+
+def _reservation(stored: dict[str, Any]) -> Reservation:
+    reservation = Reservation(**stored)
+    return replace(reservation, devices=tuple(reservation.devices), nodes=tuple(reservation.nodes))

@@ -1,0 +1,105 @@
+"""Notices by itself that a job is over, since an epilog can come late or never.
+
+No processes is only a hint: on a node between two steps of a Slurm job there are none. So Slurm is asked,
+rarely, about jobs that have numbers for names; other jobs (no Slurm) are over when their processes are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from slurm_interleave.node_agent import processes
+from slurm_interleave.node_agent.state import State
+
+log = logging.getLogger(__name__)
+_LOOKS_TO_BE_SURE = 2
+_ASK_SLURM_EVERY = 12  # looks
+_SQUEUE_S = 10.0
+# A job that Slurm has put back into the queue is over here too.
+_OVER = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PENDING",
+        "PREEMPTED",
+        "TIMEOUT",
+    }
+)
+
+
+class Watch:
+    """Looks at the processes of all jobs every *every_s* seconds and ends the jobs that are over."""
+
+    def __init__(
+        self,
+        state: State,
+        end: Callable[[str], Awaitable[None]],
+        every_s: float,
+        is_over: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
+        """*end* ends a job; *is_over* asks Slurm about one (default: squeue)."""
+        self._state = state
+        self._end = end
+        self._every_s = every_s
+        self._is_over = is_over or is_over_in_slurm
+        self._empty_looks: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once."""
+        jobs = [job for job in self._state.jobs.values() if not job.ended]
+        alive = await asyncio.to_thread(processes.of_jobs, [job.job_id for job in jobs])
+        for job in jobs:
+            if alive[job.job_id]:
+                job.had_processes = True
+                self._empty_looks.pop(job.job_id, None)
+                continue
+            looks = self._empty_looks[job.job_id] = self._empty_looks.get(job.job_id, 0) + 1
+            if await self._gone(job.job_id, job.had_processes, looks):
+                log.warning("job.vanished", extra={"job": job.job_id})
+                self._empty_looks.pop(job.job_id, None)
+                await self._end(job.job_id)
+
+    async def _gone(self, job_id: str, had_processes: bool, looks: int) -> bool:
+        if not job_id.isdigit():
+            return had_processes and looks >= _LOOKS_TO_BE_SURE
+        return looks % _ASK_SLURM_EVERY == _LOOKS_TO_BE_SURE and await self._is_over(job_id)
+
+
+async def is_over_in_slurm(job_id: str) -> bool:
+    """Ask squeue; where it does not answer, the job counts as alive."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "squeue",
+            "--noheader",
+            f"--jobs={job_id}",
+            "--states=all",
+            "--format=%T",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError:
+        return False
+    try:
+        out, error = await asyncio.wait_for(process.communicate(), _SQUEUE_S)
+    except asyncio.TimeoutError:
+        process.kill()
+        await process.wait()
+        return False
+    if process.returncode != 0:
+        return b"Invalid job id" in error
+    states = set(out.decode().split())
+    return states <= _OVER

@@ -1,0 +1,22 @@
+#include "jobvars.h"
+
+#include <stddef.h>
+
+const char *const jobvars[] = {
+    "INTERLEAVE_JOB_ID",
+    "INTERLEAVE_GROUP",
+    "INTERLEAVE_ROLE",
+    "INTERLEAVE_NODE",
+    "INTERLEAVE_SOCKET",
+    "INTERLEAVE_TOKEN",
+    "INTERLEAVE_BACKEND",
+    "INTERLEAVE_SIM_DIR",
+    "AGENT_ENDPOINT",
+    "TIMESLICE_AGENT_ADDR",
+    "TIMESLICE_GROUP",
+    "TIMESLICE_JOB_ID",
+    "TIMESLICE_ORCH_ADDR",
+    "TIMESLICE_SAMPLER_GROUP",
+    "TIMESLICE_TRAINER_GROUP",
+    NULL,
+};

@@ -1,0 +1,124 @@
+/*
+ * In slurmstepd, as root, for the batch script and for each step: hand the job what this node's agent wrote for it.
+ * Nothing here may return an error: that would fail a job, or drain the node.
+ */
+
+#include "interleave.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "environment.h"
+#include "jobvars.h"
+
+static struct {
+	bool usable; /* plugstack.conf could be read */
+	struct args args;
+	uint32_t job_id;
+	struct environment environment;
+} context;
+
+int slurmstepd_init(spank_t sp, int ac, char **av)
+{
+	context.usable = args_parse(&context.args, ac, av) == 0;
+	option_register(sp);
+	return (0);
+}
+
+static const char *node_name(void)
+{
+	const char *name = getenv("SLURMD_NODENAME");
+
+	return (name == NULL ? "" : name);
+}
+
+static void variable_set(spank_t sp, const char *name, const char *value)
+{
+	spank_err_t rc = spank_setenv(sp, name, value, 1);
+
+	if (rc != ESPANK_SUCCESS)
+		slurm_error("interleave: job %u: couldn't set %s: %s", context.job_id, name, spank_strerror(rc));
+}
+
+static const char *const submit_variables[] = {
+    "SBATCH_INTERLEAVE_GROUP",
+    "SALLOC_INTERLEAVE_GROUP",
+    "SRUN_INTERLEAVE_GROUP",
+};
+
+/* What chose this job's group in the user's shell must not choose that of a job which this one submits. */
+static void submit_variables_unset(spank_t sp)
+{
+	for (size_t i = 0; i < sizeof(submit_variables) / sizeof(submit_variables[0]); i++)
+		spank_unsetenv(sp, submit_variables[i]);
+}
+
+static void variables_set(spank_t sp)
+{
+	for (size_t i = 0; i < context.environment.count; i++)
+		variable_set(sp, context.environment.variables[i].name, context.environment.variables[i].value);
+}
+
+/* The agent did not register the job: say whose it is, so that its first acquire can name the node. */
+static void unregistered_set(spank_t sp, const char *group)
+{
+	char job_id[16];
+
+	for (size_t i = 0; jobvars[i] != NULL; i++)
+		spank_unsetenv(sp, jobvars[i]); /* of another node, where the step was launched */
+	snprintf(job_id, sizeof(job_id), "%u", context.job_id);
+	variable_set(sp, "INTERLEAVE_GROUP", group);
+	variable_set(sp, "INTERLEAVE_JOB_ID", job_id);
+	variable_set(sp, "INTERLEAVE_NODE", node_name());
+}
+
+static int environment_load(void)
+{
+	char run_dir[PATH_MAX], path[PATH_MAX];
+	int length;
+
+	if (args_run_dir(&context.args, node_name(), run_dir, sizeof(run_dir)) < 0) {
+		errno = ENAMETOOLONG;
+		return (-1);
+	}
+	length = snprintf(path, sizeof(path), "%s/jobs/%u/environment", run_dir, context.job_id);
+	if (length < 0 || (size_t)length >= sizeof(path)) {
+		errno = ENAMETOOLONG;
+		return (-1);
+	}
+	if (environment_read(&context.environment, path) == 0)
+		return (0);
+	if (errno != ENOENT)
+		slurm_error("interleave: job %u: couldn't read %s: %s", context.job_id, path, strerror(errno));
+	return (-1);
+}
+
+int slurmstepd_post_opt(spank_t sp)
+{
+	const struct option_value *value = option_value();
+
+	if (!context.usable || (value->given && value->group[0] == '\0'))
+		return (0);
+	if (spank_get_item(sp, S_JOB_ID, &context.job_id) != ESPANK_SUCCESS)
+		return (0);
+
+	/* Looked for without the option too: 22.05 loses it in the batch step with --export=NONE. */
+	if (environment_load() == 0)
+		variables_set(sp);
+	else if (value->given)
+		unregistered_set(sp, value->group);
+	else
+		return (0); /* This job did not ask for us. */
+	submit_variables_unset(sp);
+	return (0);
+}
+
+/* Once more: the binding of GPUs to tasks comes after the step's environment was made. */
+int slurmstepd_task_init(spank_t sp)
+{
+	variables_set(sp);
+	return (0);
+}

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.noop import NoopBackend
+from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.node_agent.fakes import FakeOrchestrator, config, environment, hook, running, start_job, until
+
+MIB = 1 << 20
+
+
+def device(sim: SimConfig, job: str = "17") -> SimDevice:
+    return SimDevice(Arena.open(sim.directory), 0, job)
+
+
+async def test_hello_tells_the_devices_and_their_names(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+        hello = await orchestrator.hears("hello")
+
+    assert hello.node == "n1"
+    assert [(d.index, d.uuid, d.memory_bytes) for d in hello.devices] == [
+        (0, "SIM-n1-0", 8 * MIB),
+        (1, "SIM-n1-1", 8 * MIB),
+    ]
+
+
+async def test_a_job_start_registers_the_job_and_makes_its_environment(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    reply = await start_job(folder, role="trainer", devices=[1, 0])
+    started = await orchestrator.hears("started")
+    variables = environment(folder)
+
+    assert reply["ok"] is True
+    assert (started.job_id, started.group, started.role, started.user) == ("17", "demo", "trainer", "alice")
+    assert (list(started.devices), started.context) == ([0, 1], "none")
+    assert started.token_sha256 == hashlib.sha256(variables["INTERLEAVE_TOKEN"].encode()).digest()
+    assert variables["CUDA_VISIBLE_DEVICES"] == "SIM-n1-0,SIM-n1-1"
+    assert variables["SLURM_GPUS_ON_NODE"] == "2"
+    assert variables["INTERLEAVE_SIM_DIR"] == str(sim.directory)
+    assert variables["INTERLEAVE_ORCHESTRATOR"] == orchestrator.address
+    assert variables["TIMESLICE_TRAINER_GROUP"] == variables["TIMESLICE_SAMPLER_GROUP"] == "demo"
+
+
+async def test_a_jobs_files_are_closed_to_others(agent: Agent, folder: Path) -> None:
+    await start_job(folder)
+    job = folder / "run" / "jobs" / "17"
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (job, *job.iterdir())}
+
+    assert modes == {"17": 0o711, "environment": 0o600, "socket": 0o600}
+
+
+async def test_devices_that_slurm_did_not_name_come_from_the_reservation(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    reservation = pb.Reservation(job_id="17", group="other", devices=[1], nodes=["n1", "n2"])
+    orchestrator.orders(reserve=reservation)
+
+    await start_job(folder, devices=None, group="")
+    started = await orchestrator.hears("started")
+
+    assert (list(started.devices), started.group, list(started.nodes)) == ([1], "other", ["n1", "n2"])
+
+
+async def test_a_reservation_outlives_the_orchestrator_and_the_agent(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.reservations = [pb.Reservation(job_id="17", group="demo", devices=[1])]
+    where = config(folder, orchestrator.address)
+    async with running(where, sim, SimBackend("n1", sim)):
+        await orchestrator.hears("hello")
+        await start_job(folder, "16")  # answered, so the welcome before it was taken
+    await orchestrator.stop()
+
+    async with running(where, sim, SimBackend("n1", sim)):
+        reply = await start_job(folder, devices=None)
+
+    assert reply["ok"] is True
+    assert environment(folder)["CUDA_VISIBLE_DEVICES"] == "SIM-n1-1"
+
+
+async def test_a_start_without_devices_says_what_to_do(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await orchestrator.stop()
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+        reply = await start_job(folder, devices=None)
+
+    assert reply["ok"] is False
+    assert reply["error"].startswith("node n1: job 17: neither Slurm nor the orchestrator named its devices")
+    assert "requeue" in reply["error"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"group": "bad name"}, "group name 'bad name' is not allowed"),
+        ({"devices": [7]}, "there is no device 7; there are 2, from 0"),
+        ({"uid": "alice"}, "uid: 'alice' is not a whole number"),
+        ({"job": "../x"}, "job id '../x' is not allowed"),
+        ({"role": "a\nB=c"}, "role 'a\\nB=c' is not allowed"),
+    ],
+)
+async def test_a_start_that_makes_no_sense_is_refused(
+    agent: Agent, folder: Path, wrong: dict[str, object], text: str
+) -> None:
+    reply = await start_job(folder, **wrong)  # type: ignore[arg-type]
+
+    assert reply["ok"] is False
+    assert text in reply["error"]
+
+
+async def test_a_start_twice_is_one_attempt(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    first = await orchestrator.hears("started")
+    await start_job(folder)
+    second = await orchestrator.hears("started")
+
+    assert first.attempt == second.attempt
+
+
+async def test_a_start_after_the_job_ran_is_a_clean_new_attempt(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    first = await orchestrator.hears("started")
+    token = environment(folder)["INTERLEAVE_TOKEN"]
+    device(sim).put(np.zeros(100))
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    await start_job(folder)
+    over, second = await orchestrator.hears("over"), await orchestrator.hears("started")
+
+    assert over.attempt == first.attempt != second.attempt
+    assert second.context == "none"
+    assert environment(folder)["INTERLEAVE_TOKEN"] != token
+
+
+async def test_an_end_leaves_nothing(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    started = await orchestrator.hears("started")
+    device(sim).put(np.zeros(1000))
+
+    reply = await hook(folder, verb="job-end", job="17")
+    over = await orchestrator.hears("over")
+
+    assert reply == {"ok": True}
+    assert (over.job_id, over.attempt) == ("17", started.attempt)
+    assert device(sim).used_bytes == 0
+    assert list((folder / "run" / "jobs").iterdir()) == []
+    assert json.loads((folder / "state" / "agent.json").read_text())["jobs"] == []
+
+
+async def test_an_end_of_an_unknown_job_or_a_second_end_is_fine(agent: Agent, folder: Path) -> None:
+    assert await hook(folder, verb="job-end", job="99") == {"ok": True}
+    await start_job(folder)
+    assert await hook(folder, verb="job-end", job="17") == {"ok": True}
+    assert await hook(folder, verb="job-end", job="17") == {"ok": True}
+
+
+async def test_a_context_goes_and_comes_back_by_order(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    values = np.arange(MIB, dtype=np.uint8)
+    buffer = device(sim).put(values)
+
+    saved = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    back = await orchestrator.asks("RESTORE", "17", "1-2")
+
+    assert (saved.ok, saved.context, saved.bytes) == (True, "saved", MIB)
+    assert (back.ok, back.context, back.bytes) == (True, "resident", MIB)
+    assert saved.seconds > 0
+    assert np.array_equal(buffer.get(), values)
+
+
+async def test_an_operation_that_is_known_is_answered_again_but_not_done_again(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    device(sim).put(np.zeros(100))
+    first = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    await orchestrator.asks("RESTORE", "17", "1-2")
+
+    again = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    assert again == first
+    assert device(sim).used_bytes > 0
+
+
+async def test_what_is_so_already_is_ok(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+
+    nothing = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    device(sim).put(np.zeros(100))
+    resident = await orchestrator.asks("RESTORE", "17", "1-2")
+    await orchestrator.asks("SNAPSHOT", "17", "1-3")
+    saved = await orchestrator.asks("SNAPSHOT", "17", "1-4")
+    stranger = await orchestrator.asks("SNAPSHOT", "99", "1-5")
+    other_attempt = await orchestrator.asks("SNAPSHOT", "17", "1-6", attempt="of-yesterday")
+
+    assert [(d.ok, d.context) for d in (nothing, resident, saved, stranger, other_attempt)] == [
+        (True, "none"),
+        (True, "resident"),
+        (True, "saved"),
+        (True, "none"),
+        (True, "none"),
+    ]
+
+
+async def test_a_restore_of_a_job_that_is_not_here_fails_with_its_name(
+    agent: Agent, orchestrator: FakeOrchestrator
+) -> None:
+    done = await orchestrator.asks("RESTORE", "99", "1-1")
+
+    assert (done.ok, done.context, done.error) == (False, "none", "job 99 is not on this node")
+
+
+async def test_a_restore_without_room_leaves_the_context_saved_and_gives_the_numbers(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    await start_job(folder, "18")
+    device(sim).empty(6 * MIB, np.uint8)
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    device(sim, "18").empty(6 * MIB, np.uint8)
+
+    done = await orchestrator.asks("RESTORE", "17", "1-2")
+
+    assert (done.ok, done.context) == (False, "saved")
+    assert f"{6 * MIB} bytes asked for, {2 * MIB} of {8 * MIB} free" in done.error
+    assert f"job 18 holds {6 * MIB} bytes" in done.error
+
+
+async def test_a_context_that_came_back_broken_is_faulted(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    device(sim).put(np.zeros(100))
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    (saved,) = (sim.directory / "host" / "17").iterdir()
+    saved.write_bytes(b"x" * saved.stat().st_size)
+
+    done = await orchestrator.asks("RESTORE", "17", "1-2")
+    again = await orchestrator.asks("RESTORE", "17", "1-3")
+
+    assert (done.ok, done.context) == (again.ok, again.context) == (False, "faulted")
+    assert "checksum" in done.error
+
+
+async def test_a_snapshot_beyond_its_deadline_leaves_the_context_resident(
+    folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.001)
+    where = config(folder, orchestrator.address, operation_timeout_s=0.1)
+    async with running(where, sim, SimBackend("n1", sim)):
+        await start_job(folder)
+        device(sim).empty(8 * MIB, np.uint8)
+
+        done = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    assert (done.ok, done.context) == (False, "resident")
+
+
+async def test_a_slow_job_does_not_delay_another(folder: Path, orchestrator: FakeOrchestrator) -> None:
+    sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.01)
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+        await start_job(folder)
+        await start_job(folder, "18")
+        device(sim).empty(7 * MIB, np.uint8)
+        device(sim, "18").empty(4096, np.uint8)
+
+        orchestrator.operate("SNAPSHOT", "17", "slow")
+        orchestrator.operate("SNAPSHOT", "18", "quick")
+
+        assert (await orchestrator.hears("done")).operation_id == "quick"
+        assert (await orchestrator.hears("done")).operation_id == "slow"
+
+
+async def test_an_end_stops_a_move_under_way(folder: Path, orchestrator: FakeOrchestrator) -> None:
+    sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.0001)
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+        await start_job(folder)
+        device(sim).empty(8 * MIB, np.uint8)
+        orchestrator.operate("SNAPSHOT", "17", "1-1")
+        await until(sim, Context.SAVING)
+
+        await hook(folder, verb="job-end", job="17")
+
+        assert device(sim).used_bytes == 0
+        assert (await orchestrator.hears("done")).ok is False
+
+
+async def test_after_an_outage_the_whole_truth_is_told_and_results_are_not_lost(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    device(sim).put(np.zeros(100))
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    await orchestrator.stop()
+    await start_job(folder, "18")
+
+    await orchestrator.start()
+    hello = await orchestrator.hears("hello")
+    again = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    assert [(job.job_id, job.context, job.bytes) for job in hello.jobs] == [
+        ("17", "saved", 4096),
+        ("18", "none", 0),
+    ]
+    assert again.ok
+
+
+async def test_a_result_that_could_not_be_sent_follows_the_next_hello(
+    folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.02)
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+        await orchestrator.hears("hello")
+        await start_job(folder)
+        device(sim).empty(4 * MIB, np.uint8)
+        orchestrator.operate("SNAPSHOT", "17", "1-1")
+        await until(sim, Context.SAVING)
+        await orchestrator.stop()
+        await until(sim, Context.SAVED)
+
+        await orchestrator.start()
+        hello = await orchestrator.hears("hello")
+        done = await orchestrator.hears("done")
+
+    assert hello.jobs[0].context == "saved"
+    assert (done.operation_id, done.ok) == ("1-1", True)
+
+
+async def test_the_noop_backend_says_done(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    where = config(folder, orchestrator.address, backend="noop")
+    async with running(where, sim, NoopBackend("n1", 2)):
+        await start_job(folder)
+        saved = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+        back = await orchestrator.asks("RESTORE", "17", "1-2")
+
+    assert [(d.ok, d.context) for d in (saved, back)] == [(True, "saved"), (True, "resident")]
+    assert environment(folder)["CUDA_VISIBLE_DEVICES"] == "NOOP-n1-0"

@@ -1,0 +1,176 @@
+"""Applications that move their own state, told so over the workload channel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
+from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
+from slurm_interleave.node_agent.agent import Agent
+from tests.node_agent.fakes import FakeOrchestrator, environment, start_job
+
+OFFLOAD, DISCARD = v1.SUSPEND_MODE_OFFLOAD, v1.SUSPEND_MODE_DISCARD
+
+
+class App:
+    """An application with a workload channel."""
+
+    def __init__(self, stub: Any) -> None:
+        self.stream = stub.WorkloadChannel()
+
+    async def register(self, job: str = "17", **capabilities: Any) -> None:
+        known = v1.WorkloadCapabilities(**capabilities)
+        register = v1.RegisterWorkload(job_id=job, capabilities=known)
+        await self.stream.write(v1.WorkloadMessage(register=register))
+
+    async def hears(self) -> v1.AgentCommand:
+        command: v1.AgentCommand = await asyncio.wait_for(self.stream.read(), 10)
+        return command
+
+    async def answers(self, command: v1.AgentCommand, error: str = "") -> None:
+        result = v1.CommandResult(command_id=command.command_id, ok=not error, error=error)
+        await self.stream.write(v1.WorkloadMessage(result=result))
+
+
+@pytest_asyncio.fixture
+async def stub(agent: Agent, folder: Path) -> AsyncIterator[Any]:
+    await start_job(folder)
+    async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_AGENT_ADDR"]) as channel:
+        yield v1_rpc.SnapshotAgentServiceStub(channel)
+
+
+@pytest_asyncio.fixture
+async def app(stub: Any, agent: Agent) -> App:
+    app = App(stub)
+    await app.register(supported_modes=[OFFLOAD], tags=["weights"])
+    await has_channel(agent)
+    return app
+
+
+async def has_channel(agent: Agent, other_than: object = None) -> object:
+    async with asyncio.timeout(10):
+        while agent._channels.get("17") in (None, other_than):
+            await asyncio.sleep(0)
+    return agent._channels.get("17")
+
+
+@pytest.fixture
+def device(stub: Any, sim: SimConfig) -> SimDevice:
+    return SimDevice(Arena.open(sim.directory), 0, "17")
+
+
+async def test_an_order_reaches_the_application_and_its_answer_the_orchestrator(
+    app: App, device: SimDevice, orchestrator: FakeOrchestrator
+) -> None:
+    buffer = device.put(np.zeros(10))
+    orchestrator.operate("SNAPSHOT", "17", "1-1")
+    command = await app.hears()
+    buffer.free()
+    await app.answers(command)
+    saved = await orchestrator.hears("done")
+    orchestrator.operate("RESTORE", "17", "1-2")
+    restore = await app.hears()
+    await app.answers(restore)
+    back = await orchestrator.hears("done")
+
+    assert command.snapshot.mode == OFFLOAD
+    assert restore.HasField("restore")
+    assert (saved.ok, saved.context, saved.bytes) == (True, "saved", 4096)
+    assert (back.ok, back.context) == (True, "resident")
+
+
+async def test_an_application_that_says_ok_but_stays_is_not_believed(
+    app: App, device: SimDevice, orchestrator: FakeOrchestrator
+) -> None:
+    device.put(np.zeros(10))
+    orchestrator.operate("SNAPSHOT", "17", "1-1")
+    await app.answers(await app.hears())
+    done = await orchestrator.hears("done")
+
+    assert (done.ok, done.context) == (False, "resident")
+    assert "4096 bytes are on its devices still" in done.error
+
+
+async def test_an_applications_own_words_reach_the_operation(
+    app: App, device: SimDevice, orchestrator: FakeOrchestrator
+) -> None:
+    device.put(np.zeros(10))
+    orchestrator.operate("SNAPSHOT", "17", "1-1")
+    await app.answers(await app.hears(), error="in the middle of a request")
+
+    assert (await orchestrator.hears("done")).error == "in the middle of a request"
+
+
+async def test_a_mode_that_the_application_cannot_do_is_not_even_sent(
+    app: App, device: SimDevice, stub: Any
+) -> None:
+    device.put(np.zeros(10))
+    wanted = v1.BackendConfig(app_channel=v1.AppChannelConfig(mode=DISCARD))
+    operation = await stub.Snapshot(v1.SnapshotRequest(job_id="17", backend_config=wanted))
+    request = v1.GetOperationRequest(operation_id=operation.operation_id)
+    async with asyncio.timeout(10):
+        while (reply := await stub.GetOperation(request)).status == v1.OPERATION_STATUS_PENDING:
+            await asyncio.sleep(0)
+
+    assert reply.status == v1.OPERATION_STATUS_FAILED
+    assert "cannot do SUSPEND_MODE_DISCARD; it can do SUSPEND_MODE_OFFLOAD" in reply.error
+
+
+async def test_a_lost_channel_fails_the_command_in_flight(
+    app: App, device: SimDevice, orchestrator: FakeOrchestrator
+) -> None:
+    device.put(np.zeros(10))
+    orchestrator.operate("SNAPSHOT", "17", "1-1")
+    await app.hears()
+    app.stream.cancel()
+    done = await orchestrator.hears("done")
+
+    assert (done.ok, done.context) == (False, "resident")
+    assert "channel was lost" in done.error
+
+
+async def test_an_old_streams_end_does_not_evict_the_new_one(
+    app: App, agent: Agent, stub: Any, device: SimDevice, orchestrator: FakeOrchestrator
+) -> None:
+    old, newer = agent._channels.get("17"), App(stub)
+    await newer.register()
+    await has_channel(agent, other_than=old)
+    await app.stream.done_writing()
+    assert await app.hears() is grpc.aio.EOF
+    buffer = device.put(np.zeros(10))
+
+    orchestrator.operate("SNAPSHOT", "17", "1-1")
+    command = await newer.hears()
+    buffer.free()
+    await newer.answers(command)
+
+    assert (await orchestrator.hears("done")).ok
+
+
+@pytest.mark.parametrize("first", [v1.WorkloadMessage(), v1.WorkloadMessage(register=v1.RegisterWorkload())])
+async def test_a_channel_begins_with_a_register(stub: Any, first: v1.WorkloadMessage) -> None:
+    stream = stub.WorkloadChannel()
+    await stream.write(first)
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_second_register_on_one_stream_is_refused(app: App) -> None:
+    await app.register()
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await app.hears()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -1,0 +1,171 @@
+"""The agent as a real process, killed at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from tests.node_agent.fakes import FakeOrchestrator, environment, start_job, until
+
+MIB = 1 << 20
+PROGRAM = Path(sys.executable).with_name("interleave-agent")
+
+
+class AgentProcess:
+    """`interleave-agent`, started with a file of settings."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self._file = folder / "interleave.toml"
+        self._folder = folder
+        self._address = address
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, gib_s: float = 0.0, backend: str = "sim") -> None:
+        self._file.write_text(
+            f'[agent]\norchestrator = "{self._address}"\nrun_dir = "{self._folder}/run"\nauth = "none"\n'
+            f'state_dir = "{self._folder}/state"\nbackend = "{backend}"\n'
+            f'[sim]\ndirectory = "{self._folder}/sim"\nmemory_mib = 8\n'
+            f"snapshot_gib_s = {gib_s}\nrestore_gib_s = {gib_s}\n"
+        )
+        self._process = await asyncio.create_subprocess_exec(
+            PROGRAM, "--config", self._file, "--node", "n1", stderr=asyncio.subprocess.PIPE
+        )
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            if b"event=ready" in line:
+                return
+        raise AssertionError("the agent ended before it was ready")
+
+    async def stop(self, how: signal.Signals) -> int:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(how)
+        await self._process.communicate()
+        return self._process.returncode or 0
+
+
+@pytest_asyncio.fixture
+async def process(folder: Path, orchestrator: FakeOrchestrator) -> AsyncIterator[AgentProcess]:
+    async with AsyncExitStack() as stack:
+        agent = AgentProcess(folder, orchestrator.address)
+        await agent.start()
+        stack.push_async_callback(agent.stop, signal.SIGKILL)
+        await orchestrator.hears("hello")
+        yield agent
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "during"),
+    [("SNAPSHOT", Context.RESIDENT, Context.SAVING), ("RESTORE", Context.SAVED, Context.RESTORING)],
+)
+async def test_an_agent_killed_in_a_move_tells_the_truth_and_does_it_when_asked_again(
+    process: AgentProcess,
+    folder: Path,
+    sim: SimConfig,
+    orchestrator: FakeOrchestrator,
+    verb: str,
+    before: Context,
+    during: Context,
+) -> None:
+    await start_job(folder)
+    attempt = (await orchestrator.hears("started")).attempt
+    values = np.random.default_rng(1).integers(0, 256, 8 * MIB, dtype=np.uint8)
+    buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(values)
+    if verb == "RESTORE":
+        await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    await process.stop(signal.SIGTERM)
+    await process.start(gib_s=0.001)
+    await orchestrator.hears("hello")
+
+    orchestrator.operate(verb, "17", "1-2", attempt)
+    await until(sim, during)
+    await process.stop(signal.SIGKILL)
+    await process.start()
+    hello = await orchestrator.hears("hello")
+    done = await orchestrator.asks(verb, "17", "1-2", attempt)
+    await orchestrator.asks("RESTORE", "17", "1-3", attempt)
+
+    assert [(job.job_id, job.attempt, job.context) for job in hello.jobs] == [("17", attempt, before.value)]
+    assert done.ok
+    assert np.array_equal(buffer.get(), values)
+
+
+async def test_an_agent_killed_between_moves_keeps_what_is_saved_and_who_is_here(
+    process: AgentProcess, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    await start_job(folder, "18")
+    token = environment(folder)["INTERLEAVE_TOKEN"]
+    SimDevice(Arena.open(sim.directory), 0, "17").put(np.zeros(10))
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    await process.stop(signal.SIGKILL)
+    await process.start()
+    hello = await orchestrator.hears("hello")
+
+    assert [(job.job_id, job.context, job.bytes) for job in hello.jobs] == [
+        ("17", "saved", 4096),
+        ("18", "none", 0),
+    ]
+    assert environment(folder)["INTERLEAVE_TOKEN"] == token
+
+
+async def test_what_the_noop_backend_saved_survives_a_kill(
+    process: AgentProcess, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await process.stop(signal.SIGTERM)
+    await process.start(backend="noop")
+    await start_job(folder)
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    await process.stop(signal.SIGKILL)
+    await process.start(backend="noop")
+    hello = await orchestrator.hears("hello")
+
+    assert [(job.job_id, job.context) for job in hello.jobs] == [("17", "saved")]
+
+
+async def test_folders_of_jobs_that_nobody_knows_are_removed(
+    process: AgentProcess, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await process.stop(signal.SIGKILL)
+    stray = folder / "run" / "jobs" / "99"
+    stray.mkdir(parents=True)
+    (stray / "environment").write_text("INTERLEAVE_TOKEN=old\n")
+
+    await process.start()
+
+    assert not stray.exists()
+
+
+async def test_sigterm_stops_it_cleanly(process: AgentProcess, folder: Path) -> None:
+    await start_job(folder)
+
+    assert await process.stop(signal.SIGTERM) == 0
+    assert not (folder / "run" / "agent.sock").exists()
+
+
+async def test_bad_settings_are_one_line_that_says_what_is_wrong(folder: Path) -> None:
+    settings = folder / "interleave.toml"
+    settings.write_text('[agent]\nbackend = "cuda"\n')
+
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM, "--config", settings, stderr=asyncio.subprocess.PIPE, env=dict(os.environ)
+    )
+    _, said = await process.communicate()
+
+    assert process.returncode == 1
+    assert said.decode() == "interleave-agent: [agent] backend = 'cuda' is not known; known are sim, noop\n"

@@ -1,0 +1,98 @@
+"""The lock service on a job's socket is the orchestrator's, through the agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as ts
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as ts_rpc
+from slurm_interleave.node_agent.agent import Agent
+from tests.node_agent.fakes import FakeOrchestrator, environment, start_job
+
+ACQUIRE = ts.AcquireRequest(job_id="17", group_id="demo")
+
+
+@pytest_asyncio.fixture
+async def stub(agent: Agent, folder: Path) -> AsyncIterator[Any]:
+    await start_job(folder)
+    async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_ORCH_ADDR"]) as channel:
+        yield ts_rpc.TimeSliceOrchestratorServiceStub(channel)
+
+
+async def test_a_call_arrives_with_the_jobs_token_and_its_answer_comes_back(
+    stub: Any, orchestrator: FakeOrchestrator, folder: Path
+) -> None:
+    orchestrator.may_answer.set()
+
+    reply = await stub.Acquire(ACQUIRE)
+
+    assert (reply.success, reply.waited_ms) == (True, 7)
+    assert orchestrator.metadata["interleave-token"] == environment(folder)["INTERLEAVE_TOKEN"]
+
+
+async def test_a_status_passes_through_with_its_text_and_class(
+    stub: Any, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.refuse_yield = True
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Yield(ts.YieldRequest(job_id="17", group_id="demo"))
+
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert caught.value.details() == "job 18 holds it"
+    assert ("interleave-error", "NotTheHolder") in tuple(caught.value.trailing_metadata() or ())
+
+
+async def test_a_cancel_reaches_the_orchestrator(stub: Any, orchestrator: FakeOrchestrator) -> None:
+    call = stub.Acquire(ACQUIRE)
+    await asyncio.wait_for(orchestrator.acquired.wait(), 10)
+
+    call.cancel()
+
+    await asyncio.wait_for(orchestrator.cancelled.wait(), 10)
+
+
+async def test_a_deadline_reaches_the_orchestrator(stub: Any, orchestrator: FakeOrchestrator) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Acquire(ACQUIRE, timeout=0.3)
+
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await asyncio.wait_for(orchestrator.cancelled.wait(), 10)
+
+
+async def test_a_call_waits_out_a_restart_of_the_orchestrator(
+    stub: Any, orchestrator: FakeOrchestrator
+) -> None:
+    call = stub.Acquire(ACQUIRE)
+    await asyncio.wait_for(orchestrator.acquired.wait(), 10)
+    await orchestrator.stop()
+    orchestrator.may_answer.set()
+
+    await orchestrator.start()
+
+    assert (await call).success
+
+
+async def test_a_call_before_the_job_is_known_waits_until_it_is(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.answers_registrations = False
+    orchestrator.may_answer.set()
+    await start_job(folder)
+    started = await orchestrator.hears("started")
+    async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_ORCH_ADDR"]) as channel:
+        stub: Any = ts_rpc.TimeSliceOrchestratorServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Acquire(ACQUIRE, timeout=0.2)
+        assert not orchestrator.acquired.is_set()
+
+        orchestrator.orders(registered={"job_id": "17", "attempt": started.attempt})
+
+        assert (await stub.Acquire(ACQUIRE)).success

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent.config import AgentConfig, load
+from slurm_interleave.node_agent.contexts import JobContext
+from slurm_interleave.node_agent.link import back_offs
+from slurm_interleave.node_agent.state import Job, Request, Reservation, State
+
+JOB = Job(
+    Request("17", "demo", "trainer", (0, 1), 1000, 1000, "alice", nodes=("n1", "n2")),
+    attempt="a1",
+    token="secret",
+    context=JobContext(Context.SAVED, 5, in_app=True),
+)
+
+
+def test_what_is_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.jobs["17"] = JOB
+    state.reservations["18"] = Reservation("18", "demo", "", (1,), "ilva", ("n1",))
+    state.save()
+
+    again = State(tmp_path)
+
+    assert again.jobs == {"17": JOB}
+    assert again.reservations == state.reservations
+
+
+def test_the_file_is_closed_to_others_since_tokens_are_in_it(tmp_path: Path) -> None:
+    State(tmp_path).save()
+
+    assert (tmp_path / "agent.json").stat().st_mode & 0o077 == 0
+
+
+def test_what_another_boot_left_is_void(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.jobs["17"] = JOB
+    state.save()
+    path = tmp_path / "agent.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "boot": "another"}))
+
+    assert State(tmp_path).jobs == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"boot": 1}'])
+def test_a_file_that_cannot_be_read_does_not_stop_the_agent(tmp_path: Path, text: str) -> None:
+    (tmp_path / "agent.json").write_text(text)
+
+    assert State(tmp_path).jobs == {}
+
+
+def test_each_node_of_one_host_has_its_own_folders(tmp_path: Path) -> None:
+    path = tmp_path / "interleave.toml"
+    path.write_text(
+        '[agent]\nrun_dir = "/run/i/%n"\nstate_dir = "/var/i/%n"\n[sim]\ndirectory = "/dev/shm/i/%n"\n'
+    )
+
+    agent, sim = load(path, {"node": "n7"})
+
+    folders = (agent.run_dir, agent.state_dir, sim.directory)
+    assert folders == (Path("/run/i/n7"), Path("/var/i/n7"), Path("/dev/shm/i/n7"))
+
+
+def test_a_run_dir_too_long_for_sockets_is_refused_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "interleave.toml"
+    path.write_text(f'[agent]\nrun_dir = "/{"x" * 100}"\n')
+
+    with pytest.raises(ConfigError, match="longer than 107 bytes; choose a shorter one"):
+        load(path, {})
+
+
+def test_the_v1alpha1_service_is_not_for_the_network() -> None:
+    with pytest.raises(ConfigError, match="loopback alone"):
+        AgentConfig(listen="0.0.0.0:9001")
+
+
+def test_the_wait_between_tries_grows_to_two_seconds_and_is_never_the_same_for_all() -> None:
+    longest, shortest = back_offs(lambda: 0.0), back_offs(lambda: 1.0)
+
+    waits = [(next(longest), next(shortest)) for _ in range(7)]
+
+    assert waits[0] == (0.1, 0.05)
+    assert waits[-1] == (2.0, 1.0)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.node_agent import processes
+from slurm_interleave.node_agent.state import Job, Request, State
+from slurm_interleave.node_agent.watch import Watch, is_over_in_slurm
+
+
+class Slurm:
+    """Says of each job what the test wants."""
+
+    def __init__(self, over: bool) -> None:
+        self.over = over
+        self.asked: list[str] = []
+
+    async def is_over(self, job: str) -> bool:
+        self.asked.append(job)
+        return self.over
+
+
+class Ends:
+    """Remembers which jobs were ended."""
+
+    def __init__(self, state: State) -> None:
+        self.jobs: list[str] = []
+        self._state = state
+
+    async def end(self, job: str) -> None:
+        self.jobs.append(job)
+        del self._state.jobs[job]
+
+
+def state_with(folder: Path, job: str) -> State:
+    state = State(folder / "state")
+    state.jobs[job] = Job(Request(job, "demo", "", (0,), 0, 0), "attempt", "token")
+    return state
+
+
+async def test_a_job_without_slurm_is_over_when_its_processes_are_gone(folder: Path) -> None:
+    state = state_with(folder, "local-1")
+    ends, slurm = Ends(state), Slurm(over=True)
+    watch = Watch(state, ends.end, 1, slurm.is_over)
+    with subprocess.Popen(["sleep", "60"], env={"INTERLEAVE_JOB_ID": "local-1", **os.environ}) as process:
+        await watch.look()
+        await watch.look()
+        assert ends.jobs == []
+        process.kill()
+
+    await watch.look()
+    await watch.look()
+
+    assert ends.jobs == ["local-1"]
+    assert slurm.asked == []
+
+
+async def test_a_job_that_has_not_begun_is_not_over(folder: Path) -> None:
+    state = state_with(folder, "local-1")
+    ends = Ends(state)
+    watch = Watch(state, ends.end, 1, Slurm(over=True).is_over)
+
+    for _ in range(20):
+        await watch.look()
+
+    assert ends.jobs == []
+
+
+@pytest.mark.parametrize("over", [True, False])
+async def test_of_a_slurm_job_without_processes_slurm_is_asked_rarely(folder: Path, over: bool) -> None:
+    state = state_with(folder, "17")
+    ends, slurm = Ends(state), Slurm(over)
+    watch = Watch(state, ends.end, 1, slurm.is_over)
+
+    for _ in range(20):
+        await watch.look()
+
+    assert ends.jobs == (["17"] if over else [])
+    assert slurm.asked == (["17"] if over else ["17", "17"])
+
+
+@pytest.mark.parametrize(
+    ("script", "over"),
+    [
+        ("echo COMPLETED", True),
+        ("echo PENDING", True),
+        ("echo RUNNING", False),
+        ("echo COMPLETING", False),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", True),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", False),
+    ],
+)
+async def test_what_squeue_says_decides(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, over: bool
+) -> None:
+    program = folder / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    assert await is_over_in_slurm("17") is over
+
+
+async def test_without_squeue_a_job_counts_as_alive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+
+    assert await is_over_in_slurm("17") is False
+
+
+def test_a_process_belongs_to_the_job_in_its_environment() -> None:
+    with subprocess.Popen(["sleep", "60"], env={"INTERLEAVE_JOB_ID": "170"}) as process:
+        found = processes.of_jobs(["17", "170"])
+        process.kill()
+
+    assert found == {"17": [], "170": [process.pid]}

@@ -1,0 +1,65 @@
+"""A job of the tests: takes turns, works on a simulated device in each, and notes what happened.
+
+Run as `python member.py NOTES --turns N ...`; each line of NOTES is a JSON object with `event` and `at`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from slurm_interleave.client import InterleaveError, Interleaver
+from slurm_interleave.client.sim import SimDevice
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("notes", type=Path)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--hold", type=float, default=0.1, help="seconds of work in a turn")
+    parser.add_argument("--off", type=float, default=0.05, help="seconds between two turns")
+    parser.add_argument("--mib", type=int, default=150, help="memory on the device")
+    parser.add_argument("--wait-for", type=Path, help="file that must be there before the first acquire")
+    args = parser.parse_args()
+    while args.wait_for is not None and not args.wait_for.exists():
+        time.sleep(0.05)
+    interleaver = Interleaver.from_env()
+    try:
+        take_turns(interleaver, args)
+    except InterleaveError as error:
+        note(args.notes, type(error).__name__, text=str(error))
+        return 3
+    note(args.notes, "finished")
+    return 0
+
+
+def take_turns(interleaver: Interleaver, args: argparse.Namespace) -> None:
+    device, state = SimDevice.open(), None
+    for turn in range(args.turns):
+        with interleaver.turn(f"turn-{turn}") as lease:
+            note(args.notes, "granted", epoch=lease.epoch, restored=lease.context_restored)
+            if state is None:
+                state = device.put(np.full(args.mib << 17, float(os.getpid())))
+            device.run("add", add_one, state, seconds=args.hold)
+            note(args.notes, "yielding", epoch=lease.epoch)
+        time.sleep(args.off)
+    with interleaver.turn("check"):
+        assert state is None or np.all(state.get() == os.getpid() + args.turns)
+
+
+def add_one(values: np.ndarray) -> None:
+    values += 1.0
+
+
+def note(path: Path, event: str, **fields: object) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps({"event": event, "at": time.time(), **fields}) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""Submits `member.py` to the private cluster and reads what it noted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import Cluster
+from lab.processes import wait_until
+from slurm_interleave.client.connect import ClientConfig, credentials, open_channel
+from slurm_interleave.client.core.config import load_section
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+
+SCRIPT = Path(__file__).with_name("member.py")
+_numbers = itertools.count(1)
+
+
+@dataclass
+class SubmittedMember:
+    """A submitted `member.py`."""
+
+    cluster: Cluster
+    job_id: str
+    path: Path
+
+    def notes(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        written = self.path.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in written.splitlines()]
+
+    def events(self) -> list[str]:
+        return [str(note["event"]) for note in self.notes()]
+
+    def epochs(self) -> list[int]:
+        return [int(note["epoch"]) for note in self.notes() if note["event"] == "granted"]
+
+    def holds(self) -> bool:
+        """True while the last thing that it noted is a grant."""
+        return self.events()[-1:] == ["granted"]
+
+    def until(self, event: str, count: int = 1, timeout_s: float = 40) -> None:
+        """Wait until *event* was noted *count* times."""
+        if not wait_until(lambda: self.events().count(event) >= count, timeout_s, 0.02):
+            record = self.cluster.command("scontrol", "show", "job", self.job_id)
+            raise AssertionError(
+                f"job {self.job_id} noted {self.events()}, not {count} times {event}; its output:\n"
+                f"{self.cluster.output(self.job_id)}\n{record}\n{self.cluster.logs('interleaved')}"
+            )
+
+    def completed(self, timeout_s: float = 60) -> None:
+        """Wait for its good end."""
+        self.cluster.wait(self.job_id, timeout_s=timeout_s)
+        assert self.events()[-1] == "finished"
+
+
+def submit_member(
+    cluster: Cluster, group: str, *arguments: str, options: tuple[str, ...] = (), gres: str = "gpu:1"
+) -> SubmittedMember:
+    path = cluster.root / "out" / f"notes-{next(_numbers)}.jsonl"
+    command = [sys.executable, str(SCRIPT), str(path), *arguments]
+    job_id = cluster.sbatch(command, group=group, gres=gres, options=options)
+    return SubmittedMember(cluster, job_id, path)
+
+
+def slices(cluster: Cluster, *members: SubmittedMember) -> list[pb.Slice]:
+    """Return the slices of *members* in the order of their grants."""
+    client = load_section(ClientConfig, "client", cluster.config)
+    with open_channel(client.orchestrator) as channel:
+        pages = rpc.InterleaveStub(channel).ListSlices(
+            pb.ListSlicesRequest(job_ids=[member.job_id for member in members]),
+            metadata=credentials(client.auth, client.munge_socket),
+            timeout=10,
+        )
+        return sorted((row for page in pages for row in page.slices), key=lambda row: row.epoch)
+
+
+def violations(cluster: Cluster) -> list[str]:
+    """Return what the simulated devices saw of two jobs on one device."""
+    files = cluster.scratch.sim.glob("*/violations.jsonl")
+    return [line for path in files for line in path.read_text().splitlines()]
+
+
+def never_two_on_a_device(rows: list[pb.Slice]) -> bool:
+    """Tell whether no slice of a device began before the one before it had ended."""
+    for device in {device for row in rows for device in row.devices}:
+        on_it = [row for row in rows if device in row.devices]
+        if any(after.start < before.end for before, after in itertools.pairwise(on_it)):
+            return False
+    return True

@@ -1,0 +1,229 @@
+"""Interleaved jobs on a real Slurm, as their users and administrators see them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, SubmitRefused
+from lab.processes import wait_until
+from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+
+
+def test_two_jobs_of_a_group_take_turns_on_one_device(cluster: Cluster) -> None:
+    a = submit_member(cluster, "pair", "--turns", "4")
+    b = submit_member(cluster, "pair", "--turns", "4")
+    a.completed()
+    b.completed()
+
+    rows = slices(cluster, a, b)
+    assert {row.state for row in rows} == {"YIELDED"}
+    assert len({device for row in rows for device in row.devices}) == 1
+    assert never_two_on_a_device(rows)
+    both = [row.job_id for row in rows if row.start < min(a.notes()[-1]["at"], b.notes()[-1]["at"])]
+    changes = sum(one != two for one, two in itertools.pairwise(both))
+    assert changes >= 4
+    assert sum(row.switched for row in rows) >= 4
+    assert not violations(cluster)
+
+
+def test_a_third_job_of_a_full_group_gets_a_device_of_its_own(cluster: Cluster) -> None:
+    members = [submit_member(cluster, "trio", "--turns", "2") for _ in range(3)]
+    for member in members:
+        member.completed()
+
+    rows = slices(cluster, *members)
+    assert len({device for row in rows for device in row.devices}) == 2
+    assert not violations(cluster)
+
+
+def test_a_job_over_two_nodes_takes_turns_with_another_on_the_same_devices(cluster: Cluster) -> None:
+    a = submit_member(cluster, "wide", "--turns", "2", options=("--nodes=2",))
+    b = submit_member(cluster, "wide", "--turns", "2", options=("--nodes=2",))
+    a.completed()
+    b.completed()
+
+    rows = slices(cluster, a, b)
+    assert {row.nodes for row in rows} == {"n1,n2"}
+    assert never_two_on_a_device(rows)
+
+
+def test_the_report_shows_both_jobs(cluster: Cluster) -> None:
+    a = submit_member(cluster, "report", "--turns", "1")
+    a.completed()
+
+    program = Path(sys.executable).with_name("sinterleave")
+    argv = [str(program), "-j", a.job_id, "-n", "-P", "-o", "JobID,Group,Phase,State"]
+    lines = cluster.command(*argv).splitlines()
+
+    assert lines == [f"{a.job_id}|report|turn-0|YIELDED", f"{a.job_id}|report|check|YIELDED"]
+
+
+def test_when_the_holder_is_killed_the_other_job_goes_on(cluster: Cluster) -> None:
+    a = submit_member(cluster, "killed", "--turns", "1", "--hold", "300")
+    a.until("granted")
+    b = submit_member(cluster, "killed", "--turns", "2")
+    cluster.wait(b.job_id, "RUNNING")
+    cluster.command("scancel", "--signal=KILL", "--full", a.job_id)
+    b.completed()
+
+    ended = [row for row in slices(cluster, a) if row.state == "JOB_ENDED"]
+    assert len(ended) == 1
+    assert not violations(cluster)
+
+
+def test_when_a_waiting_job_is_cancelled_it_leaves_the_queue(cluster: Cluster) -> None:
+    go = cluster.root / "out" / "go-cancelled"
+    a = submit_member(cluster, "cancelled", "--turns", "2", "--hold", "2")
+    a.until("granted")
+    b = submit_member(cluster, "cancelled", "--turns", "1")
+    cluster.wait(b.job_id, "RUNNING")
+    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 10)
+    cluster.scancel(b.job_id)
+    a.completed()
+    go.touch()
+
+    assert b.epochs() == []
+
+
+def test_the_log_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster) -> None:
+    a = submit_member(cluster, "says", "--turns", "1", "--hold", "2")
+    a.until("granted")
+    b = submit_member(cluster, "says", "--turns", "1")
+    a.completed()
+    b.completed()
+
+    assert "waiting for the devices of group says: 1 ahead" in cluster.output(b.job_id)
+    assert "granted for phase turn-0 after" in cluster.output(b.job_id)
+
+
+def test_jobs_ride_out_a_killed_orchestrator(cluster: Cluster) -> None:
+    a = submit_member(cluster, "headless", "--turns", "6", "--hold", "0.3")
+    b = submit_member(cluster, "headless", "--turns", "6", "--hold", "0.3")
+    a.until("granted", 2)
+    b.until("granted", 2)
+    cluster.kill9("interleaved")
+    cluster.start_again("interleaved")
+    a.completed()
+    b.completed()
+
+    rows = slices(cluster, a, b)
+    epochs = a.epochs() + b.epochs()
+    assert len(set(epochs)) == len(epochs)
+    assert never_two_on_a_device(rows)
+    assert not violations(cluster)
+
+
+@pytest.mark.parametrize("away_s", [0.0, 3.0])
+def test_jobs_ride_out_a_killed_agent(cluster: Cluster, away_s: float) -> None:
+    a = submit_member(cluster, "agentless", "--turns", "6", "--hold", "0.3")
+    b = submit_member(cluster, "agentless", "--turns", "6", "--hold", "0.3")
+    a.until("granted", 2)
+    b.until("granted", 2)
+    node = slices(cluster, a)[0].nodes
+    cluster.kill9(f"agent-{node}")
+    assert not wait_until(lambda: False, away_s, 0.5)
+    cluster.start_again(f"agent-{node}")
+    a.completed()
+    b.completed()
+
+    assert never_two_on_a_device(slices(cluster, a, b))
+    assert not violations(cluster)
+
+
+def test_with_the_orchestrator_down_the_job_starts_and_its_acquire_waits_and_says_so(
+    cluster: Cluster,
+) -> None:
+    go = cluster.root / "out" / "go-down"
+    a = submit_member(cluster, "down", "--turns", "1", "--wait-for", str(go))
+    cluster.wait(a.job_id, "RUNNING")
+    cluster.kill9("interleaved")
+    try:
+        go.touch()
+        assert wait_until(lambda: "cannot be reached" in cluster.output(a.job_id), 15)
+    finally:
+        cluster.start_again("interleaved")
+    a.completed()
+
+
+def test_with_the_orchestrator_down_at_its_start_a_placed_job_is_registered_later(cluster: Cluster) -> None:
+    a = submit_member(cluster, "late", "--turns", "1", options=("--begin=now+4",))
+    assert wait_until(lambda: "state=placed" in cluster.job(a.job_id).get("AdminComment", ""), 15)
+    assert wait_until(lambda: not cluster.held(a.job_id), 15)
+    cluster.kill9("interleaved")
+    try:
+        cluster.wait(a.job_id, "RUNNING", timeout_s=40)
+        assert wait_until(lambda: "cannot be reached" in cluster.output(a.job_id), 15)
+    finally:
+        cluster.start_again("interleaved")
+    a.completed()
+
+
+def test_with_the_agent_down_at_its_start_a_job_is_told_that_it_is_not_registered(cluster: Cluster) -> None:
+    a = submit_member(cluster, "unregistered", "--turns", "1", options=("--begin=now+4", "--nodelist=n1"))
+    assert wait_until(lambda: not cluster.held(a.job_id), 15)
+    cluster.kill9("agent-n1")
+    try:
+        a.until("NotRegistered")
+    finally:
+        cluster.start_again("agent-n1")
+
+    assert "not registered on node n1" in a.notes()[-1]["text"]
+    assert set(cluster.command("sinfo", "--noheader", "--nodes=n1", "--format=%T").split()) & {
+        "idle",
+        "mixed",
+    }
+
+
+@pytest.mark.parametrize("name", ["bad name", "x;rm", "-x", "a" * 64, "../etc", "näme"])
+def test_a_bad_group_name_is_refused_at_submission(cluster: Cluster, name: str) -> None:
+    before = cluster.command("squeue", "--noheader", "--format=%i")
+
+    with pytest.raises(SubmitRefused, match="letters, digits"):
+        submit_member(cluster, name)
+
+    assert cluster.command("squeue", "--noheader", "--format=%i") == before
+
+
+def test_a_plain_job_does_not_notice_that_we_are_installed(cluster: Cluster) -> None:
+    plain = cluster.sbatch(["env"], gres="gpu:1", options=["--export=PATH"])
+    cluster.wait(plain)
+
+    assert not [
+        line
+        for line in cluster.output(plain).splitlines()
+        if line.startswith(("INTERLEAVE_", "TIMESLICE_", "SPANK_INTERLEAVE"))
+    ]
+
+
+def test_the_environment_of_an_interleaved_job_serves_both_clients(cluster: Cluster) -> None:
+    job = cluster.sbatch(["env"], group="environment", gres="gpu:1")
+    cluster.wait(job)
+
+    names = dict(line.partition("=")[::2] for line in cluster.output(job, 500).splitlines())
+    assert names["INTERLEAVE_GROUP"] == names["TIMESLICE_GROUP"] == "environment"
+    assert names["TIMESLICE_JOB_ID"] == job
+    assert names["TIMESLICE_ORCH_ADDR"].startswith("unix:")
+    assert names["CUDA_VISIBLE_DEVICES"].startswith("SIM-")
+
+
+def test_another_user_cannot_read_the_token_of_a_job(cluster: Cluster) -> None:
+    a = submit_member(cluster, "secret", "--turns", "1", "--hold", "2")
+    a.until("granted")
+    node = slices(cluster, a)[0].nodes
+    folder = cluster.root / "run" / node / "jobs" / a.job_id
+
+    reading = subprocess.run(
+        ["cat", str(folder / "environment")], user="nobody", capture_output=True, check=False
+    )
+
+    assert (folder / "environment").stat().st_uid == os.getuid()
+    assert reading.returncode != 0
+    a.completed()

@@ -1,0 +1,163 @@
+"""The plugin and the rules on a real Slurm: who is interleaved, who is not, and what each sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lab import Cluster, SubmitRefused
+from lab.processes import LabError, wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
+
+AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+TOKEN = "INTERLEAVE_TOKEN"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(cluster: Cluster) -> Iterator[None]:
+    """Each test finds the cluster without jobs."""
+    yield
+    cluster.command("scancel", "--state=PENDING")
+    cluster.command("scancel", "--state=RUNNING")
+    assert wait_until(lambda: not cluster.command("squeue", "--noheader").strip(), 20, 0.2)
+
+
+def variables(text: str) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def script(text: str) -> list[str]:
+    return ["sh", "-c", text]
+
+
+def group_in(comment: str) -> str:
+    return comment.partition("group=")[2].partition(";")[0]
+
+
+@pytest.mark.parametrize(
+    "gpus", ["--gres=gpu:1", "--gpus=1", "--gpus-per-node=sim:1", "--ntasks=1 --gpus-per-task=1"]
+)
+def test_a_plain_srun_in_the_job_sees_what_the_job_sees(cluster: Cluster, gpus: str) -> None:
+    job = cluster.sbatch(script("env; echo; srun env"), group="steps", options=gpus.split())
+
+    cluster.wait(job)
+
+    batch, _, step = cluster.output(job, 1000).partition("\n\n")
+    ours = {k: v for k, v in variables(batch).items() if k.startswith(("INTERLEAVE_", "TIMESLICE_", "CUDA_"))}
+    assert ours[TOKEN]
+    assert ours["INTERLEAVE_GROUP"] == "steps"
+    assert ours.items() <= variables(step).items()
+
+
+def test_a_batch_job_with_an_environment_of_its_own_sees_ours_too(cluster: Cluster) -> None:
+    file = cluster.out / "environment"
+    file.write_bytes(b"PATH=/usr/bin:/bin\0OWN=1\0")  # 22.05 then loses the option in the batch step
+    job = cluster.sbatch(["env"], group="own", gres="gpu:1", options=[f"--export-file={file}"])
+
+    cluster.wait(job)
+
+    seen = variables(cluster.output(job, 1000))
+    assert seen["OWN"] == "1"
+    assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("own", True)
+
+
+def test_a_job_submitted_by_a_job_is_in_no_group_and_gets_nothing_of_the_outer_one(cluster: Cluster) -> None:
+    file = cluster.out / "inner"
+    inner = f"sbatch --parsable --wait --output={file} --wrap=env >/dev/null; cat {file}"
+    job = cluster.sbatch(script(inner), gres="gpu:1", env={"SBATCH_INTERLEAVE_GROUP": "outer"})
+
+    cluster.wait(job)
+
+    seen = variables(cluster.output(job, 1000))
+    assert seen["SLURM_JOB_PARTITION"] == "batch"
+    left = [k for k in seen if "INTERLEAVE" in k.upper() or k.startswith(("TIMESLICE_", "CUDA_"))]
+    # The lab's own, and the one address that all jobs share.
+    assert sorted(left) == ["INTERLEAVE_CONFIG", "INTERLEAVE_LAB", "INTERLEAVE_ORCHESTRATOR"]
+    assert group_in(cluster.job(job)["AdminComment"]) == "outer"
+
+
+def test_a_job_submitted_by_a_job_may_have_a_group_of_its_own(cluster: Cluster) -> None:
+    inner = "sbatch --parsable --hold --interleave-group=inner --gres=gpu:1 --output=/dev/null --wrap=true"
+    job = cluster.sbatch(script(inner), group="outer", gres="gpu:1")
+
+    cluster.wait(job)
+
+    assert group_in(cluster.job(cluster.output(job).strip())["AdminComment"]) == "inner"
+
+
+def test_the_command_line_wins_over_the_variable(cluster: Cluster) -> None:
+    env = {"SBATCH_INTERLEAVE_GROUP": "variable"}
+
+    job = cluster.sbatch(["true"], group="line", gres="gpu:1", env=env)
+    free = cluster.sbatch(["true"], group="none", gres="gpu:1", env=env)
+
+    assert group_in(cluster.job(job)["AdminComment"]) == "line"
+    assert "AdminComment" not in cluster.job(free)
+
+
+def test_a_bad_name_in_the_variable_is_refused_by_that_variables_name(cluster: Cluster) -> None:
+    with pytest.raises(SubmitRefused, match='SBATCH_INTERLEAVE_GROUP: group name "a b" is not allowed'):
+        cluster.sbatch(["true"], gres="gpu:1", env={"SBATCH_INTERLEAVE_GROUP": "a b"})
+
+
+def test_srun_outside_a_job_runs_in_the_group(cluster: Cluster) -> None:
+    seen = variables(cluster.command("srun", "--interleave-group=direct", "--interleave-gpus=1", "env"))
+
+    assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("direct", True)
+
+
+def test_srun_outside_a_job_says_how_to_ask_for_gpus(cluster: Cluster) -> None:
+    with pytest.raises(LabError, match="--interleave-gpus=COUNT"):
+        cluster.command("srun", "--interleave-group=direct", "--gpus=1", "true")
+
+
+def test_salloc_gives_its_steps_the_group(cluster: Cluster) -> None:
+    argv = ("salloc", "--quiet", "--interleave-group=shell", "--gpus-per-node=1", "srun", "env")
+
+    seen = variables(cluster.command(*argv))
+
+    assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("shell", True)
+
+
+def test_a_step_cannot_change_its_group(cluster: Cluster) -> None:
+    job = cluster.sbatch(script("srun --interleave-group=two true; echo $?"), group="one", gres="gpu:1")
+
+    cluster.wait(job)
+
+    assert "a step runs in the group of its job, which is one" in cluster.output(job)
+    assert cluster.output(job).splitlines()[-1] != "0"
+
+
+def test_a_job_without_a_group_is_refused_in_our_partition(cluster: Cluster) -> None:
+    with pytest.raises(SubmitRefused, match="takes jobs with --interleave-group=NAME alone"):
+        cluster.sbatch(["true"], options=["--partition=interleave"])
+
+
+def test_a_job_that_asks_for_no_gpu_is_refused_with_what_to_add(cluster: Cluster) -> None:
+    with pytest.raises(SubmitRefused, match="no GPU is asked for; add --gpus-per-node=COUNT"):
+        cluster.sbatch(["true"], group="empty")
+
+
+def test_a_user_can_neither_release_nor_move_a_job_that_waits_for_its_devices(cluster: Cluster) -> None:
+    cluster.kill9("interleaved")
+    try:
+        job = cluster.sbatch(
+            ["true"], group="mine", gres="gpu:1", user="nobody", options=["--output=/dev/null"]
+        )
+
+        for change in (
+            ("release", job),
+            ("update", f"JobId={job}", "AdminComment=x"),
+            ("update", f"JobId={job}", "Partition=batch"),
+            ("update", f"JobId={job}", "ReqNodeList=n1"),
+        ):
+            with pytest.raises(LabError):
+                cluster.command(*AS_NOBODY, "scontrol", *change)
+
+        assert cluster.held(job)
+        assert cluster.job(job)["AdminComment"].endswith(";state=held")
+        cluster.command(*AS_NOBODY, "scancel", job)
+    finally:
+        cluster.start_again("interleaved")
