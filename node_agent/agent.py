@@ -37,8 +37,8 @@ _VERBS = {
     pb.Operate.RESTORE: Verb.RESTORE,
     pb.Operate.DISCARD: Verb.DISCARD,
 }
-# A prolog waits this long at most for the orchestrator; the hook itself gives up after 2 s.
-_PROLOG_WAIT_S = 1.0
+# A prolog waits this long for a reservation, and as long again to be registered; the hook gives up after 2 s.
+_PROLOG_WAIT_S = 0.8
 
 
 class Agent:
@@ -118,9 +118,8 @@ class Agent:
 
     async def _wait_for_reservation(self, job_id: str) -> None:
         """Give a reservation that is on its way a moment to arrive."""
-        limit = _PROLOG_WAIT_S if self._link.connected.is_set() else 0
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._reservation_of(job_id), limit)
+            await asyncio.wait_for(self._reservation_of(job_id), _PROLOG_WAIT_S)
 
     async def _reservation_of(self, job_id: str) -> None:
         while job_id not in self._state.reservations:

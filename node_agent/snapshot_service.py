@@ -168,10 +168,11 @@ async def _until(
     """Yield *commands* until *end* is done."""
     while not end.done():
         command = asyncio.ensure_future(anext(commands))
-        await asyncio.wait({command, end}, return_when=asyncio.FIRST_COMPLETED)
-        if command.done():
-            yield command.result()
-        else:
+        try:
+            await asyncio.wait({command, end}, return_when=asyncio.FIRST_COMPLETED)
+            if command.done():
+                yield command.result()
+        finally:
             command.cancel()
 
 

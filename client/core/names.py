@@ -12,7 +12,7 @@ GroupName = NewType("GroupName", str)
 NodeName = NewType("NodeName", str)
 Epoch = NewType("Epoch", int)
 
-# The same pattern stands in slurm_plugin/ (C and Lua); tests/slurm_plugin/test_names.py holds the three together.
+# slurm_plugin/ has the same pattern in C and Lua; tests/slurm_plugin/test_names.py holds the three together.
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 GROUP_NAME_RULE = (
     "1 to 63 characters: letters, digits, dot, underscore and dash, beginning with a letter or a digit"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
     async def asks(self, verb: str, job: str, operation: str, attempt: str = "") -> pb.OperationDone:
         """Send an operation and return its result."""
         self.operate(verb, job, operation, attempt)
-        done = await self.hears("done")
+        done: pb.OperationDone = await self.hears("done")
         assert done.operation_id == operation
         return done
 
@@ -87,10 +88,12 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
         try:
             while not reader.done():
                 order = asyncio.create_task(self._orders.get())
-                await asyncio.wait({order, reader}, return_when=asyncio.FIRST_COMPLETED)
-                if order.done():
-                    yield order.result()
-                order.cancel()
+                try:
+                    await asyncio.wait({order, reader}, return_when=asyncio.FIRST_COMPLETED)
+                    if order.done():
+                        yield order.result()
+                finally:
+                    order.cancel()
         finally:
             reader.cancel()
 
@@ -177,3 +180,13 @@ async def until(sim: SimConfig, state: Context, job: str = "17") -> None:
             time.sleep(0.001)
 
     await asyncio.to_thread(wait)
+
+
+async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
+    """Look again and again until it is so."""
+    limit = time.monotonic() + 15
+    for _ in itertools.count():
+        if await look():
+            return
+        assert time.monotonic() < limit, "it is not so after 15 s"
+        await asyncio.sleep(0.001)

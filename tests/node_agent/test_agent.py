@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from slurm_interleave.node_agent.backends.sim import SimBackend
 from tests.node_agent.fakes import FakeOrchestrator, config, environment, hook, running, start_job, until
 
 MIB = 1 << 20
+OURS = f"{os.getpid()}000"  # no process of another test run on this host has this job id
 
 
 def device(sim: SimConfig, job: str = "17") -> SimDevice:
@@ -84,7 +86,8 @@ async def test_a_reservation_outlives_the_orchestrator_and_the_agent(
     where = config(folder, orchestrator.address)
     async with running(where, sim, SimBackend("n1", sim)):
         await orchestrator.hears("hello")
-        await start_job(folder, "16")  # answered, so the welcome before it was taken
+        await start_job(folder, devices=None)
+        await hook(folder, verb="job-end", job="17")
     await orchestrator.stop()
 
     async with running(where, sim, SimBackend("n1", sim)):
@@ -128,9 +131,9 @@ async def test_a_start_that_makes_no_sense_is_refused(
 async def test_a_start_twice_is_one_attempt(
     agent: Agent, folder: Path, orchestrator: FakeOrchestrator
 ) -> None:
-    await start_job(folder)
+    await start_job(folder, OURS)
     first = await orchestrator.hears("started")
-    await start_job(folder)
+    await start_job(folder, OURS)
     second = await orchestrator.hears("started")
 
     assert first.attempt == second.attempt
@@ -139,18 +142,18 @@ async def test_a_start_twice_is_one_attempt(
 async def test_a_start_after_the_job_ran_is_a_clean_new_attempt(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
-    await start_job(folder)
+    await start_job(folder, OURS)
     first = await orchestrator.hears("started")
-    token = environment(folder)["INTERLEAVE_TOKEN"]
-    device(sim).put(np.zeros(100))
-    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    token = environment(folder, OURS)["INTERLEAVE_TOKEN"]
+    device(sim, OURS).put(np.zeros(100))
+    await orchestrator.asks("SNAPSHOT", OURS, "1-1")
 
-    await start_job(folder)
+    await start_job(folder, OURS)
     over, second = await orchestrator.hears("over"), await orchestrator.hears("started")
 
     assert over.attempt == first.attempt != second.attempt
     assert second.context == "none"
-    assert environment(folder)["INTERLEAVE_TOKEN"] != token
+    assert environment(folder, OURS)["INTERLEAVE_TOKEN"] != token
 
 
 async def test_an_end_leaves_nothing(

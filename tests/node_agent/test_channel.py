@@ -18,7 +18,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
 from slurm_interleave.node_agent.agent import Agent
-from tests.node_agent.fakes import FakeOrchestrator, environment, start_job
+from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, start_job
 
 OFFLOAD, DISCARD = v1.SUSPEND_MODE_OFFLOAD, v1.SUSPEND_MODE_DISCARD
 
@@ -59,9 +59,10 @@ async def app(stub: Any, agent: Agent) -> App:
 
 
 async def has_channel(agent: Agent, other_than: object = None) -> object:
-    async with asyncio.timeout(10):
-        while agent._channels.get("17") in (None, other_than):
-            await asyncio.sleep(0)
+    async def is_there() -> bool:
+        return agent._channels.get("17") not in (None, other_than)
+
+    await eventually(is_there)
     return agent._channels.get("17")
 
 
@@ -119,9 +120,12 @@ async def test_a_mode_that_the_application_cannot_do_is_not_even_sent(
     wanted = v1.BackendConfig(app_channel=v1.AppChannelConfig(mode=DISCARD))
     operation = await stub.Snapshot(v1.SnapshotRequest(job_id="17", backend_config=wanted))
     request = v1.GetOperationRequest(operation_id=operation.operation_id)
-    async with asyncio.timeout(10):
-        while (reply := await stub.GetOperation(request)).status == v1.OPERATION_STATUS_PENDING:
-            await asyncio.sleep(0)
+
+    async def is_done() -> bool:
+        return bool((await stub.GetOperation(request)).status != v1.OPERATION_STATUS_PENDING)
+
+    await eventually(is_done)
+    reply = await stub.GetOperation(request)
 
     assert reply.status == v1.OPERATION_STATUS_FAILED
     assert "cannot do SUSPEND_MODE_DISCARD; it can do SUSPEND_MODE_OFFLOAD" in reply.error
@@ -147,7 +151,7 @@ async def test_an_old_streams_end_does_not_evict_the_new_one(
     await newer.register()
     await has_channel(agent, other_than=old)
     await app.stream.done_writing()
-    assert await app.hears() is grpc.aio.EOF
+    assert await app.stream.read() is grpc.aio.EOF
     buffer = device.put(np.zeros(10))
 
     orchestrator.operate("SNAPSHOT", "17", "1-1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,16 @@ from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, hook, running, start_job, until
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    environment,
+    eventually,
+    hook,
+    running,
+    start_job,
+    until,
+)
 
 MIB = 1 << 20
 JOB = v1.SnapshotRequest(job_id="17")
@@ -46,12 +54,14 @@ def device(channel: grpc.aio.Channel, sim: SimConfig) -> SimDevice:
 
 
 async def finished(stub: Any, operation: str) -> v1.GetOperationResponse:
-    async with asyncio.timeout(10):
-        while True:
-            reply = await stub.GetOperation(v1.GetOperationRequest(operation_id=operation))
-            if reply.status != v1.OPERATION_STATUS_PENDING:
-                return reply
-            await asyncio.sleep(0)
+    request = v1.GetOperationRequest(operation_id=operation)
+
+    async def is_done() -> bool:
+        return bool((await stub.GetOperation(request)).status != v1.OPERATION_STATUS_PENDING)
+
+    await eventually(is_done)
+    reply: v1.GetOperationResponse = await stub.GetOperation(request)
+    return reply
 
 
 async def save(stub: Any, **request: Any) -> v1.GetOperationResponse:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.state import Job, Request, State
 from slurm_interleave.node_agent.watch import Watch, is_over_in_slurm
+
+# Names of this run alone: other tests on this host have processes of jobs too.
+LOCAL = f"local-{os.getpid()}"
+SLURM_JOB = f"{os.getpid()}000"
 
 
 class Slurm:
@@ -41,25 +46,34 @@ def state_with(folder: Path, job: str) -> State:
     return state
 
 
-async def test_a_job_without_slurm_is_over_when_its_processes_are_gone(folder: Path) -> None:
-    state = state_with(folder, "local-1")
-    ends, slurm = Ends(state), Slurm(over=True)
-    watch = Watch(state, ends.end, 1, slurm.is_over)
-    with subprocess.Popen(["sleep", "60"], env={"INTERLEAVE_JOB_ID": "local-1", **os.environ}) as process:
-        await watch.look()
-        await watch.look()
-        assert ends.jobs == []
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"], env={"INTERLEAVE_JOB_ID": LOCAL, **os.environ}) as process:
+        yield process
         process.kill()
 
+
+async def test_a_job_without_slurm_is_over_when_its_processes_are_gone(
+    folder: Path, process: subprocess.Popen[bytes]
+) -> None:
+    state = state_with(folder, LOCAL)
+    ends, slurm = Ends(state), Slurm(over=True)
+    watch = Watch(state, ends.end, 1, slurm.is_over)
+    await watch.look()
+    await watch.look()
+    assert ends.jobs == []
+
+    process.kill()
+    process.wait()
     await watch.look()
     await watch.look()
 
-    assert ends.jobs == ["local-1"]
+    assert ends.jobs == [LOCAL]
     assert slurm.asked == []
 
 
 async def test_a_job_that_has_not_begun_is_not_over(folder: Path) -> None:
-    state = state_with(folder, "local-1")
+    state = state_with(folder, LOCAL)
     ends = Ends(state)
     watch = Watch(state, ends.end, 1, Slurm(over=True).is_over)
 
@@ -71,15 +85,15 @@ async def test_a_job_that_has_not_begun_is_not_over(folder: Path) -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 async def test_of_a_slurm_job_without_processes_slurm_is_asked_rarely(folder: Path, over: bool) -> None:
-    state = state_with(folder, "17")
+    state = state_with(folder, SLURM_JOB)
     ends, slurm = Ends(state), Slurm(over)
     watch = Watch(state, ends.end, 1, slurm.is_over)
 
     for _ in range(20):
         await watch.look()
 
-    assert ends.jobs == (["17"] if over else [])
-    assert slurm.asked == (["17"] if over else ["17", "17"])
+    assert ends.jobs == ([SLURM_JOB] if over else [])
+    assert slurm.asked == ([SLURM_JOB] if over else [SLURM_JOB, SLURM_JOB])
 
 
 @pytest.mark.parametrize(
@@ -111,8 +125,9 @@ async def test_without_squeue_a_job_counts_as_alive(folder: Path, monkeypatch: p
 
 
 def test_a_process_belongs_to_the_job_in_its_environment() -> None:
-    with subprocess.Popen(["sleep", "60"], env={"INTERLEAVE_JOB_ID": "170"}) as process:
-        found = processes.of_jobs(["17", "170"])
+    longer = f"{SLURM_JOB}0"
+    with subprocess.Popen(["sleep", "60"], env={"INTERLEAVE_JOB_ID": longer}) as process:
+        found = processes.of_jobs([SLURM_JOB, longer])
         process.kill()
 
-    assert found == {"17": [], "170": [process.pid]}
+    assert found == {SLURM_JOB: [], longer: [process.pid]}
