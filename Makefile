@@ -61,10 +61,11 @@ protos-check: protos
 
 $(VENV)/.ready: pyproject.toml
 	@echo "making the virtual environment in $(VENV)"
-	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
-		echo "installing python3-venv"; apt-get install -qq -y python3-venv python3-pip >/dev/null && $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/pip install --quiet -e '.[orchestrator,agent,sim,timeline]' --group dev
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+		echo "installing Debian packages: python3-venv"; \
+		apt-get update -qq && apt-get install -qq -y python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/pip install --quiet --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/pip install --quiet --quiet -e '.[orchestrator,agent,sim,timeline]' --group dev
 	@touch $@
 
 clean:

@@ -21,7 +21,6 @@ from slurm_interleave.node_agent.state import Job, State
 log = logging.getLogger(__name__)
 ALREADY_RUNNING = "already-running"
 _KEPT = 1000  # operations that are remembered
-_GRACE_S = 5.0  # what a backend may take beyond its deadline to undo what it began
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,23 @@ class Operations:
     """All operations of this agent, by id. An id that is known is never carried out again."""
 
     def __init__(
-        self, state: State, backend: Backend, timeout_s: float, channel_of: Callable[[str], Mover | None]
+        self,
+        state: State,
+        backend: Backend,
+        timeout_s: float,
+        channel_of: Callable[[str], Mover | None],
+        grace_s: float = 5.0,
     ) -> None:
-        """Move contexts of the jobs in *state*; *timeout_s* is for one operation.
+        """Move contexts of the jobs in *state*.
 
+        *timeout_s* is for one operation, *grace_s* what a backend may take beyond it to undo what it began.
         *channel_of* gives the mover of a job whose application saves its own state, or None.
         """
         self.backend = backend
         self._state = state
         self._timeout_s = timeout_s
         self._channel_of = channel_of
+        self._grace_s = grace_s
         self._tasks: OrderedDict[str, asyncio.Task[Result]] = OrderedDict()
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
@@ -56,6 +62,14 @@ class Operations:
         if job.job_id not in self._targets:
             job.context = contexts.reconciled(job.context, self.backend.look(job.job_id))
         return job.context
+
+    def as_called(self, job: Job) -> JobContext:
+        """Return what the v1alpha1 service says of *job*: where nobody can see nothing, something may be."""
+        context = self.refresh(job)
+        blind = self._channel_of(job.job_id) is not None or self.backend.look(job.job_id) is None
+        if context.state is Context.NONE and blind:
+            return replace(context, state=Context.RESIDENT)
+        return context
 
     async def order(self, operation: str, verb: Verb, job_id: str, attempt: str) -> Result:
         """Carry out an order of the orchestrator, or return the result of that id again."""
@@ -70,9 +84,10 @@ class Operations:
         """
         if self._lock(job.job_id).locked():
             raise Busy(f"job {job.job_id}: an operation is under way; try again when it is done")
-        known = job.context
-        context = self.refresh(job)
-        if context.state is Context.NONE and self._may_be_resident(job, known):
+        was_resident = job.context.state is Context.RESIDENT
+        context = self.as_called(job)
+        if context.state is Context.NONE and was_resident:
+            # Its processes went since the last look: the operation finds nothing, and that is a success.
             context = replace(context, state=Context.RESIDENT)
         decision = contexts.on_call(context, verb)
         if isinstance(decision, Outcome):
@@ -95,10 +110,6 @@ class Operations:
         self._locks.pop(job.job_id, None)
         if not result.outcome.ok:
             log.error("discard.failed", extra={"job": job.job_id, "reason": result.outcome.error})
-
-    def _may_be_resident(self, job: Job, known: JobContext) -> bool:
-        """Say whether only the operation can tell: its processes went, or the backend cannot look."""
-        return known.state is Context.RESIDENT or self.backend.look(job.job_id) is None
 
     def _begin(self, operation: str, work: Coroutine[Any, Any, Result]) -> None:
         self._tasks[operation] = asyncio.create_task(work, name=operation)
@@ -152,7 +163,7 @@ class Operations:
         """Return the mover's outcome; one that breaks its promises leaves a state that nobody knows."""
         try:
             work = getattr(mover, verb.value)(target)
-            outcome: Outcome = await asyncio.wait_for(work, target.deadline_s + _GRACE_S)
+            outcome: Outcome = await asyncio.wait_for(work, target.deadline_s + self._grace_s)
         except asyncio.TimeoutError:
             target.stop.set()
             text = f"backend {mover.name} gave no answer to {verb.value} within {target.deadline_s:g} s"

@@ -78,7 +78,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         jobs = [job for job in self._state.jobs.values() if self._only in ("", job.job_id) and not job.ended]
         return v1.StatusResponse(
             job_statuses=[
-                v1.JobStatus(job_id=job.job_id, state=_STATES[self._operations.refresh(job).state])
+                v1.JobStatus(job_id=job.job_id, state=_STATES[self._operations.as_called(job).state])
                 for job in jobs
             ],
             accelerator_statuses=[

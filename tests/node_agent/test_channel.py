@@ -91,6 +91,20 @@ async def test_an_order_reaches_the_application_and_its_answer_the_orchestrator(
     assert (back.ok, back.context) == (True, "resident")
 
 
+async def test_an_application_with_state_that_no_backend_sees_counts_as_running(app: App, stub: Any) -> None:
+    async def states() -> list[int]:
+        return [job.state for job in (await stub.Status(v1.StatusRequest())).job_statuses]
+
+    assert await states() == [v1.JOB_STATE_RUNNING]
+    await stub.Snapshot(v1.SnapshotRequest(job_id="17"))
+    await app.answers(await app.hears())
+
+    async def is_saved() -> bool:
+        return await states() == [v1.JOB_STATE_SAVED]
+
+    await eventually(is_saved)
+
+
 async def test_an_application_that_says_ok_but_stays_is_not_believed(
     app: App, device: SimDevice, orchestrator: FakeOrchestrator
 ) -> None:

@@ -246,3 +246,14 @@ async def test_the_health_service_knows_the_backend(channel: grpc.aio.Channel) -
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
     code, _ = await refusal(health.Check(health_pb2.HealthCheckRequest(service="cuda")))
     assert code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_snapshot_of_a_job_whose_state_went_with_its_processes_is_complete(
+    stub: Any, device: SimDevice
+) -> None:
+    buffer = device.put(np.zeros(10))
+    assert await state(stub) == v1.JOB_STATE_RUNNING
+    buffer.free()
+
+    assert (await save(stub)).status == v1.OPERATION_STATUS_COMPLETE
+    assert await state(stub) == v1.JOB_STATE_IDLE

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,7 +11,14 @@ import numpy as np
 import pytest
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.client.sim import ChecksumMismatch, OutOfMemory, SimDevice, SimError, StillWorking
+from slurm_interleave.client.sim import (
+    ChecksumMismatch,
+    NotResident,
+    OutOfMemory,
+    SimDevice,
+    SimError,
+    StillWorking,
+)
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 
@@ -105,7 +114,7 @@ def test_a_snapshot_waits_for_the_jobs_kernel(a: SimDevice, arena: Arena) -> Non
     work = threading.Thread(target=a.run, args=("long", kernel, buffer))
     work.start()
     began.wait()
-    with pytest.raises(StillWorking):
+    with pytest.raises(StillWorking, match="job a still works on its device; nothing was moved"):
         arena.snapshot("a", deadline_s=0)
     assert arena.memory_of("a").context is Context.RESIDENT
     finish.set()
@@ -135,6 +144,26 @@ def test_a_move_beyond_its_deadline_is_undone(folder: Path) -> None:
 
     with pytest.raises(StillWorking, match="undone"):
         arena.snapshot("a", deadline_s=0.1)
+
+    assert np.array_equal(buffer.get(), noise(4096 * KIB))
+
+
+def test_a_job_cannot_allocate_or_free_in_the_middle_of_a_move(folder: Path) -> None:
+    arena = Arena.open(folder, SimConfig(memory_mib=8, snapshot_gib_s=0.001))
+    device = SimDevice(arena, 0, "a")
+    buffer, stop = device.put(noise(4096 * KIB)), threading.Event()
+    move = threading.Thread(target=lambda: pytest.raises(SimError, arena.snapshot, "a", stop=stop))
+    move.start()
+    while arena.memory_of("a").context is not Context.SAVING:
+        time.sleep(0.001)
+
+    for change in (lambda: device.empty(1), buffer.free):
+        with pytest.raises(NotResident, match="a snapshot of its device state is under way"):
+            change()
+    with pytest.raises(SimError, match="under way"):
+        arena.discard("a")
+    stop.set()
+    move.join()
 
     assert np.array_equal(buffer.get(), noise(4096 * KIB))
 
@@ -204,3 +233,42 @@ def test_a_mover_killed_in_the_middle_changes_nothing(folder: Path, verb: str) -
     for n, buffer in enumerate(buffers):
         assert np.array_equal(buffer.get(), noise(2048 * KIB + n))
     assert not list((folder / "host" / "a").iterdir())
+
+
+_BUSY = """
+import random, sys
+from pathlib import Path
+from slurm_interleave.client.sim.arena import Arena
+arena = Arena.open(Path(sys.argv[1]))
+print("busy", flush=True)
+while True:
+    numbers = [arena.allocate("dead", 1, random.randrange(1, 200_000)) for _ in range(3)]
+    arena.snapshot("dead")
+    arena.restore("dead")
+    with arena.working("dead", 1, "x"):
+        pass
+    for number in numbers:
+        arena.free(number)
+"""
+
+
+def test_a_process_killed_at_any_instant_leaves_a_table_that_others_can_use(folder: Path) -> None:
+    arena = Arena.open(folder, SimConfig(memory_mib=1))
+    mine = SimDevice(arena, 1, "alive").put(noise(100 * KIB))
+
+    for delay_ms in (1, 3, 7, 12, 20, 33):
+        with subprocess.Popen([sys.executable, "-c", _BUSY, folder], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(delay_ms / 1000)
+            process.kill()
+
+        assert arena.memory_of("dead").context is Context.NONE
+        assert arena.used_bytes(1) == 100 * KIB
+        arena.recover()
+        assert not list((folder / "host").glob("*/*"))
+        arena.snapshot("alive")
+        arena.restore("alive")
+
+    assert np.array_equal(mine.get(), noise(100 * KIB))
+    assert arena.violations() == []

@@ -1,0 +1,96 @@
+"""Backends that break their promises."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from slurm_interleave.client.core.errors import JobFaulted
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent.backends.noop import NoopBackend
+from slurm_interleave.node_agent.backends.protocol import Target, in_thread
+from slurm_interleave.node_agent.contexts import JobContext, Outcome, Verb
+from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.state import Job, Request, State
+
+
+class Raises(NoopBackend):
+    @override
+    async def snapshot(self, target: Target) -> Outcome:
+        raise ZeroDivisionError("a bug")
+
+
+class Hangs(NoopBackend):
+    """Hangs for job 17 until told to stop, and only then."""
+
+    @override
+    async def snapshot(self, target: Target) -> Outcome:
+        if target.job == "17":
+            await in_thread(lambda: target.stop.wait(30))
+        return Outcome(Context.SAVED)
+
+
+class Counts(NoopBackend):
+    def __init__(self) -> None:
+        super().__init__("n1", 1)
+        self.snapshots = 0
+
+    @override
+    async def snapshot(self, target: Target) -> Outcome:
+        self.snapshots += 1
+        return Outcome(Context.SAVED, 5)
+
+
+def operations(folder: Path, backend: NoopBackend) -> tuple[Operations, State]:
+    state = State(folder)
+    for name in ("17", "18"):
+        request = Request(name, "demo", "", (0,), 0, 0)
+        state.jobs[name] = Job(request, "a", "token", JobContext(Context.RESIDENT))
+    return Operations(state, backend, 0.05, lambda _: None, grace_s=0.05), state
+
+
+async def test_a_backend_that_raises_leaves_the_job_faulted_with_the_reason(tmp_path: Path) -> None:
+    moves, state = operations(tmp_path, Raises("n1", 1))
+
+    result = await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+
+    assert (result.outcome.ok, result.outcome.context) == (False, Context.FAULTED)
+    assert "ZeroDivisionError('a bug')" in result.outcome.error
+    with pytest.raises(JobFaulted, match="a bug"):
+        moves.call(state.jobs["17"], Verb.SNAPSHOT)
+
+
+async def test_a_backend_that_hangs_faults_its_own_job_alone(tmp_path: Path) -> None:
+    moves, _ = operations(tmp_path, Hangs("n1", 1))
+
+    stuck = asyncio.create_task(moves.order("1-1", Verb.SNAPSHOT, "17", "a"))
+    other = await moves.order("1-2", Verb.SNAPSHOT, "18", "a")
+
+    assert other.outcome.ok
+    assert not stuck.done()
+    assert (await stuck).outcome == Outcome(
+        Context.FAULTED, error="backend noop gave no answer to snapshot within 0.05 s"
+    )
+
+
+async def test_an_order_that_comes_twice_at_once_is_carried_out_once(tmp_path: Path) -> None:
+    backend = Counts()
+    moves, _ = operations(tmp_path, backend)
+
+    first, second = await asyncio.gather(
+        moves.order("1-1", Verb.SNAPSHOT, "17", "a"), moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+    )
+
+    assert first is second
+    assert backend.snapshots == 1
+
+
+async def test_what_is_known_is_on_disk_when_an_operation_has_ended(tmp_path: Path) -> None:
+    moves, _ = operations(tmp_path, Counts())
+
+    await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+
+    assert State(tmp_path).jobs["17"].context == JobContext(Context.SAVED, 5)

@@ -1,0 +1,29 @@
+"""Existing clients of the v1alpha1 services, run as jobs through the environment that a job finds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Cluster
+
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as pb
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
+
+SCRIPT = Path(__file__).with_name("v1alpha1_member.py")
+
+
+def test_two_jobs_that_speak_v1alpha1_alone_take_turns(cluster: Cluster) -> None:
+    jobs = [cluster.sbatch([sys.executable, str(SCRIPT)], group="wire", gres="gpu:1") for _ in range(2)]
+    for job in jobs:
+        cluster.wait(job)
+
+    for job in jobs:
+        *turns, last = [json.loads(line) for line in cluster.output(job).splitlines() if line[0] == "{"]
+        assert [turn["holder"] for turn in turns] == [job] * 3
+        assert {turn["state"] for turn in turns} == {pb.GroupStatus.STATE_LOCKED}
+        assert [turn["restored"] for turn in turns] == [False, True, True]
+        assert last["jobs"] == [job]
