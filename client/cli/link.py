@@ -66,7 +66,7 @@ def orchestrator(
 
 
 def _stub(channel: grpc.Channel) -> rpc.InterleaveStub:
-    return rpc.InterleaveStub(channel)  # type: ignore[no-untyped-call]
+    return rpc.InterleaveStub(channel)
 
 
 def _explained(error: grpc.RpcError, address: str) -> Exception:

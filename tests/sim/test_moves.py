@@ -152,7 +152,12 @@ def test_a_job_cannot_allocate_or_free_in_the_middle_of_a_move(folder: Path) -> 
     arena = Arena.open(folder, SimConfig(memory_mib=8, snapshot_gib_s=0.001))
     device = SimDevice(arena, 0, "a")
     buffer, stop = device.put(noise(4096 * KIB)), threading.Event()
-    move = threading.Thread(target=lambda: pytest.raises(SimError, arena.snapshot, "a", stop=stop))
+
+    def snapshot() -> None:
+        with pytest.raises(SimError, match="stopped"):
+            arena.snapshot("a", stop=stop)
+
+    move = threading.Thread(target=snapshot)
     move.start()
     while arena.memory_of("a").context is not Context.SAVING:
         time.sleep(0.001)

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import Cluster
 
+from lab import Cluster
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as pb
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]

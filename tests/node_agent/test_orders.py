@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.node_agent.fakes import FakeOrchestrator, config, hook, running, start_job, until
+
+MIB = 1 << 20
+
+
+def device(sim: SimConfig, job: str = "17") -> SimDevice:
+    return SimDevice(Arena.open(sim.directory), 0, job)
+
+
+async def test_a_context_goes_and_comes_back_by_order(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    values = np.arange(MIB, dtype=np.uint8)
+    buffer = device(sim).put(values)
+
+    saved = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    back = await orchestrator.asks("RESTORE", "17", "1-2")
+
+    assert (saved.ok, saved.context, saved.bytes) == (True, "saved", MIB)
+    assert (back.ok, back.context, back.bytes) == (True, "resident", MIB)
+    assert saved.seconds > 0
+    assert np.array_equal(buffer.get(), values)
+
+
+async def test_an_operation_that_is_known_is_answered_again_but_not_done_again(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    device(sim).put(np.zeros(100))
+    first = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    await orchestrator.asks("RESTORE", "17", "1-2")
+
+    again = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    assert again == first
+    assert device(sim).used_bytes > 0
+
+
+async def test_what_is_so_already_is_ok(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+
+    nothing = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    device(sim).put(np.zeros(100))
+    resident = await orchestrator.asks("RESTORE", "17", "1-2")
+    await orchestrator.asks("SNAPSHOT", "17", "1-3")
+    saved = await orchestrator.asks("SNAPSHOT", "17", "1-4")
+    stranger = await orchestrator.asks("SNAPSHOT", "99", "1-5")
+    other_attempt = await orchestrator.asks("SNAPSHOT", "17", "1-6", attempt="of-yesterday")
+
+    assert [(d.ok, d.context) for d in (nothing, resident, saved, stranger, other_attempt)] == [
+        (True, "none"),
+        (True, "resident"),
+        (True, "saved"),
+        (True, "none"),
+        (True, "none"),
+    ]
+
+
+async def test_a_restore_of_a_job_that_is_not_here_fails_with_its_name(
+    agent: Agent, orchestrator: FakeOrchestrator
+) -> None:
+    done = await orchestrator.asks("RESTORE", "99", "1-1")
+
+    assert (done.ok, done.context, done.error) == (False, "none", "job 99 is not on this node")
+
+
+async def test_a_restore_without_room_leaves_the_context_saved_and_gives_the_numbers(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    await start_job(folder, "18")
+    device(sim).empty(6 * MIB, np.uint8)
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    device(sim, "18").empty(6 * MIB, np.uint8)
+
+    done = await orchestrator.asks("RESTORE", "17", "1-2")
+
+    assert (done.ok, done.context) == (False, "saved")
+    assert f"{6 * MIB} bytes asked for, {2 * MIB} of {8 * MIB} free" in done.error
+    assert f"job 18 holds {6 * MIB} bytes" in done.error
+
+
+async def test_a_context_that_came_back_broken_is_faulted(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    device(sim).put(np.zeros(100))
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    (saved,) = (sim.directory / "host" / "17").iterdir()
+    saved.write_bytes(b"x" * saved.stat().st_size)
+
+    done = await orchestrator.asks("RESTORE", "17", "1-2")
+    again = await orchestrator.asks("RESTORE", "17", "1-3")
+
+    assert (done.ok, done.context) == (again.ok, again.context) == (False, "faulted")
+    assert "checksum" in done.error
+
+
+async def test_a_snapshot_beyond_its_deadline_leaves_the_context_resident(
+    folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.001)
+    where = config(folder, orchestrator.address, operation_timeout_s=0.1)
+    async with running(where, sim, SimBackend("n1", sim)):
+        await start_job(folder)
+        device(sim).empty(8 * MIB, np.uint8)
+
+        done = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    assert (done.ok, done.context) == (False, "resident")
+
+
+async def test_a_slow_job_does_not_delay_another(folder: Path, orchestrator: FakeOrchestrator) -> None:
+    sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.01)
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+        await start_job(folder)
+        await start_job(folder, "18")
+        device(sim).empty(7 * MIB, np.uint8)
+        device(sim, "18").empty(4096, np.uint8)
+
+        orchestrator.operate("SNAPSHOT", "17", "slow")
+        orchestrator.operate("SNAPSHOT", "18", "quick")
+
+        assert (await orchestrator.hears("done")).operation_id == "quick"
+        assert (await orchestrator.hears("done")).operation_id == "slow"
+
+
+async def test_an_end_stops_a_move_under_way(folder: Path, orchestrator: FakeOrchestrator) -> None:
+    sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.0001)
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+        await start_job(folder)
+        device(sim).empty(8 * MIB, np.uint8)
+        orchestrator.operate("SNAPSHOT", "17", "1-1")
+        await until(sim, Context.SAVING)
+
+        await hook(folder, verb="job-end", job="17")
+
+        assert device(sim).used_bytes == 0
+        assert (await orchestrator.hears("done")).ok is False
