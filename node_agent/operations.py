@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,10 +71,17 @@ class Operations:
             return replace(context, state=Context.RESIDENT)
         return context
 
-    async def order(self, operation: str, verb: Verb, job_id: str, attempt: str) -> Result:
-        """Carry out an order of the orchestrator, or return the result of that id again."""
+    async def order(
+        self, operation: str, verb: Verb, job_id: str, attempt: str, after: Sequence[str] = ()
+    ) -> Result:
+        """Carry out an order of the orchestrator, or return the result of that id again.
+
+        It is begun when the operations named in *after* have succeeded, and not at all if one failed. One
+        that is not known was done in an earlier life of this agent.
+        """
         if operation not in self._tasks:
-            self._begin(operation, self._order(verb, job_id, attempt))
+            before = [self._tasks[number] for number in after if number in self._tasks]
+            self._begin(operation, self._order_after(before, verb, job_id, attempt))
         return await asyncio.shield(self._tasks[operation])
 
     def call(self, job: Job, verb: Verb, mover: Mover | None = None) -> str:
@@ -113,12 +120,22 @@ class Operations:
 
     def _begin(self, operation: str, work: Coroutine[Any, Any, Result]) -> None:
         self._tasks[operation] = asyncio.create_task(work, name=operation)
-        finished = [key for key, task in self._tasks.items() if task.done()]
-        for key in finished[: max(0, len(self._tasks) - _KEPT)]:
-            del self._tasks[key]
+        while len(self._tasks) > _KEPT and next(iter(self._tasks.values())).done():
+            self._tasks.popitem(last=False)
 
     def _lock(self, job_id: str) -> asyncio.Lock:
         return self._locks.setdefault(job_id, asyncio.Lock())
+
+    async def _order_after(
+        self, before: Sequence[asyncio.Task[Result]], verb: Verb, job_id: str, attempt: str
+    ) -> Result:
+        for task in before:
+            failed = (await asyncio.shield(task)).outcome.error
+            if failed:
+                job = self._state.jobs.get(job_id)
+                context = job.context.state if job is not None else Context.NONE
+                return Result(Outcome(context, error=f"not begun, since what comes before failed: {failed}"))
+        return await self._order(verb, job_id, attempt)
 
     async def _order(self, verb: Verb, job_id: str, attempt: str) -> Result:
         job = self._state.jobs.get(job_id)
@@ -150,11 +167,11 @@ class Operations:
         target = Target(job.job_id, job.request.devices, self._timeout_s)
         self._targets[job.job_id] = target
         job.context = replace(before, state=during)
-        self._state.save()
+        self._state.save_context(job)
         outcome = await self._ask(mover, verb, target)
         del self._targets[job.job_id]
         job.context = contexts.after(outcome, verb, before, in_app=mover.in_app)
-        self._state.save()
+        self._state.save_context(job)
         seconds = time.monotonic() - start
         self._log(job, verb, mover, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)

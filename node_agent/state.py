@@ -1,7 +1,8 @@
-"""What the agent must remember: one JSON file, replaced as a whole.
+"""What the agent must remember: one JSON file, replaced as a whole, and a journal of what moved since.
 
-It outlives the agent (kill -9 included), and is void after a reboot, when no job of before lives. So it is
-renamed into place but not synced: a host that loses its page cache has lost the jobs too.
+Both outlive the agent (kill -9 included), and are void after a reboot, when no job of before lives. So
+nothing is synced: a host that loses its page cache has lost the jobs too. The journal is there because a move
+is on the path of a handover, where one short write costs a tenth of a new file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import JobContext
 
 log = logging.getLogger(__name__)
+_JOURNAL_LINES = 10_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -74,6 +76,10 @@ class State:
         self.jobs: dict[str, Job] = {}
         self.reservations: dict[str, Reservation] = {}
         self._path = directory / "agent.json"
+        self._journal = directory / "agent.journal"
+        self._series = 0  # of the file; lines of the journal that belong to another are older than it
+        self._journaled = 0
+        self._appending: int | None = None  # the open journal
         self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -81,9 +87,23 @@ class State:
         except OSError as error:
             raise ConfigError(f"[agent] state_dir = {directory}: cannot be used: {error}") from error
 
+    def save_context(self, job: Job) -> None:
+        """Write where the device state of *job* is."""
+        line: dict[str, Any] = {"series": self._series, "job": job.job_id, "attempt": job.attempt}
+        line["context"] = vars(job.context)
+        if self._appending is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._appending = os.open(self._journal, flags, 0o600)
+        os.write(self._appending, json.dumps(line).encode() + b"\n")
+        self._journaled += 1
+        if self._journaled >= _JOURNAL_LINES:
+            self.save()
+
     def save(self) -> None:
         """Write all of it, at once or not at all."""
+        self._series, self._journaled = self._series + 1, 0
         stored = {
+            "series": self._series,
             "boot": self._boot,
             "jobs": [asdict(job) for job in self.jobs.values()],
             "reservations": [asdict(reservation) for reservation in self.reservations.values()],
@@ -94,6 +114,10 @@ class State:
         with os.fdopen(descriptor, "w") as file:
             json.dump(stored, file)
         fresh.replace(self._path)
+        if self._appending is not None:
+            os.close(self._appending)
+            self._appending = None
+        self._journal.unlink(missing_ok=True)
 
     def _read(self) -> None:
         if not self._path.exists():
@@ -103,21 +127,48 @@ class State:
             if stored["boot"] != self._boot:
                 log.info("state.void", extra={"reason": "the host was booted since"})
                 return
+            self._series = stored["series"]
             self.jobs = {job.job_id: job for job in map(_job, stored["jobs"])}
             self.reservations = {r.job: r for r in map(_reservation, stored["reservations"])}
         except (ValueError, KeyError, TypeError) as error:
             log.warning("state.unreadable", extra={"path": self._path, "reason": repr(error)})
+        self._read_journal()
+
+    def _read_journal(self) -> None:
+        """Take what moved since the file was written, then begin a new series."""
+        if not self._journal.exists():
+            return
+        for line in self._journal.read_text().splitlines():
+            entry = _entry(line)
+            job = self.jobs.get(entry.get("job", ""))
+            if job is not None and (entry["series"], entry["attempt"]) == (self._series, job.attempt):
+                job.context = _context(entry["context"])
+        self.save()
+
+
+def _entry(line: str) -> dict[str, Any]:
+    """Return a line of the journal; nothing for one that a crash cut short."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
+    return entry
 
 
 def _job(stored: dict[str, Any]) -> Job:
     raw = dict(stored)
     request = Request(**raw.pop("request"))
-    context = JobContext(**raw.pop("context"))
+    context = _context(raw.pop("context"))
     return Job(
         **raw,
         request=replace(request, devices=tuple(request.devices), nodes=tuple(request.nodes)),
-        context=replace(context, state=Context(context.state)),
+        context=context,
     )
+
+
+def _context(stored: dict[str, Any]) -> JobContext:
+    context = JobContext(**stored)
+    return replace(context, state=Context(context.state))
 
 
 def _reservation(stored: dict[str, Any]) -> Reservation:

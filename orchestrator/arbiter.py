@@ -7,9 +7,10 @@ one transaction; only then are answers given and agents told. So a crash loses n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,8 +22,6 @@ from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.journal import journal
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import RowId, SliceFilter, Store, row_id
-
-OnPlace = Callable[[int, str], None]
 
 
 class Agents(Protocol):
@@ -40,22 +39,7 @@ class _Batch:
     recorded: asyncio.Future[Sequence[cmd.Command]]
 
 
-@dataclass
-class _Caller:
-    """Someone who waits for a grant."""
-
-    answer: asyncio.Future[rows.Lease]
-    on_place: OnPlace | None
-
-    def hear(self, news: cmd.Grant | cmd.Refuse | cmd.Place) -> None:
-        """Take the answer, or word of the place in the queue."""
-        match news:
-            case cmd.Grant():
-                self.answer.set_result(news.lease)
-            case cmd.Refuse():
-                self.answer.set_exception(news.error)
-            case cmd.Place() if self.on_place is not None:
-                self.on_place(news.ahead, news.reason)
+News = cmd.Grant | cmd.Refuse | cmd.Place
 
 
 class Arbiter:
@@ -68,7 +52,7 @@ class Arbiter:
         self._writer = ThreadPoolExecutor(1, "interleave-sql")
         self._batches: list[_Batch] = []
         self._work = asyncio.Event()
-        self._callers: dict[ev.CallId, _Caller] = {}
+        self._callers: dict[ev.CallId, asyncio.Queue[News]] = {}
         self._numbers = itertools.count(1)
         self.core = Core(_remembered(store), store.generation)
         self._submit(self.core.start(clock()))
@@ -102,24 +86,43 @@ class Arbiter:
         await self._submit(changes)
 
     async def acquire(
-        self, job_id: str, group: str, phase: str, on_place: OnPlace | None = None
-    ) -> rows.Lease:
-        """Wait until the member holds its devices; *on_place* hears of its place in the queue.
+        self, job_id: str, group: str, phase: str
+    ) -> AsyncGenerator[cmd.Place | rows.Lease, None]:
+        """Wait until the member holds its devices: yields its places in the queue, at last its lease.
 
-        When cancelled, the waiter leaves the queue, and a grant that came meanwhile is given back.
+        If the caller goes before he has taken the lease, the waiter leaves the queue or the grant is given
+        back. Raises what refuses the call.
         """
         call = ev.CallId(next(self._numbers))
-        caller = _Caller(asyncio.get_running_loop().create_future(), on_place)
         commands = self.core.handle(ev.Acquire(self._clock(), job_id, group, phase, call))
-        self._callers[call] = caller
+        news = self._callers[call] = asyncio.Queue()
         self._submit(commands)
+        answered = False
         try:
-            return await caller.answer
-        except asyncio.CancelledError:
-            self.post(ev.Cancel(self._clock(), call))
-            raise
+            while not answered:
+                match await news.get():
+                    case cmd.Grant(lease=lease):
+                        yield lease
+                        answered = True
+                    case cmd.Refuse(error=error):
+                        answered = True
+                        raise error
+                    case place:
+                        yield place
         finally:
             del self._callers[call]
+            if not answered:
+                self.post(ev.Cancel(self._clock(), call))
+
+    async def acquire_lease(self, job_id: str, group: str) -> rows.Lease:
+        """The same for a caller who does not care for his place."""
+        async with contextlib.aclosing(self.acquire(job_id, group, "")) as updates:
+            # To the end: an acquire that is left at its lease gives it back.
+            async for update in updates:
+                last = update
+        if not isinstance(last, rows.Lease):
+            raise AssertionError("an acquire ends with a lease or an error")
+        return last
 
     async def yield_lease(self, job_id: str, group: str, epoch: int) -> int:
         """End a lease; return how many members it kept waiting."""
@@ -158,14 +161,8 @@ class Arbiter:
                 delay = max(command.wake.at - self._clock(), 0.0)
                 asyncio.get_running_loop().call_later(delay, self.post, command.wake)
             case cmd.Grant() | cmd.Refuse() | cmd.Place():
-                for caller in self._waiting(command.calls):
-                    caller.hear(command)
-
-    def _waiting(self, calls: Iterable[ev.CallId]) -> Iterator[_Caller]:
-        for call in calls:
-            caller = self._callers.get(call)
-            if caller is not None and not caller.answer.done():
-                yield caller
+                for call in command.calls & self._callers.keys():
+                    self._callers[call].put_nowait(command)
 
 
 def _changes(

@@ -66,6 +66,7 @@ class Links:
             verb=_VERBS[operation.verb],
             job_id=operation.job_id,
             attempt=operation.attempt,
+            after=operation.after,
         )
         self.send(operation.node, pb.AgentOrder(operate=order))
 

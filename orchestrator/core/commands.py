@@ -49,6 +49,7 @@ class Operate:
     node: str
     job_id: str
     attempt: str
+    after: tuple[str, ...] = ()  # operations on the same node that must have succeeded before
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """Switches: other contexts off the devices, one on, on all nodes; all or nothing.
 
-A switch saves first, then loads. If a half fails, the other half is undone: a failed save brings back what
-was saved, a failed load takes off what was loaded. Then the member that failed is tried again after a
-back-off, and faulted after `ATTEMPTS` failures.
+All moves are ordered at once; a restore names the snapshots on its node that it comes after, so no node waits
+for another and none for the orchestrator. If a move fails, what the others did is undone: what was restored
+is saved again, then what was saved is brought back. The member that failed is tried again after a back-off,
+and faulted after `ATTEMPTS` failures.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
@@ -19,23 +19,20 @@ from slurm_interleave.sql.rows import Key
 
 ATTEMPTS = 3
 BACK_OFF_S = (1.0, 5.0)
-
-
-class Stage(Enum):
-    """Where a switch is."""
-
-    SAVE = "saving the other contexts"
-    LOAD = "restoring the job's own context"
-    UNDO = "undoing a failed half"
+_DURING = {Verb.SNAPSHOT: Context.SAVING, Verb.RESTORE: Context.RESTORING}
+# Where the state is when a move was made, and when it failed and changed nothing.
+_MADE = {Verb.SNAPSHOT: Context.SAVED, Verb.RESTORE: Context.RESIDENT}
+_UNTOUCHED = {Verb.SNAPSHOT: Context.RESIDENT, Verb.RESTORE: Context.SAVED}
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One context to be moved on one node."""
+class Move:
+    """One context to be moved on one node, after the moves numbered *after* on the same node."""
 
     key: Key
     node: str
     verb: Verb
+    after: tuple[str, ...] = ()
 
 
 @dataclass
@@ -49,10 +46,10 @@ class Cost:
     bytes: int = 0
     restored: bool = False
 
-    def add(self, operation: Operation, done: OperationDone) -> None:
-        """Count one operation."""
+    def add(self, move: Move, done: OperationDone) -> None:
+        """Count one move."""
         self.bytes += done.bytes
-        if operation.verb is Verb.SNAPSHOT:
+        if move.verb is Verb.SNAPSHOT:
             self.snapshot_s = max(self.snapshot_s, done.seconds)
         else:
             self.restore_s = max(self.restore_s, done.seconds)
@@ -61,14 +58,15 @@ class Cost:
 
 @dataclass
 class Switch:
-    """A switch under way. *pending* are the operations that agents have not reported yet."""
+    """A switch under way. *pending* are the moves that agents have not reported yet."""
 
     into: Key
     devices: list[Device]
     cost: Cost
-    stage: Stage = Stage.SAVE
-    pending: dict[str, Operation] = field(default_factory=dict)
-    done: list[Operation] = field(default_factory=list)
+    undoing: bool = False
+    pending: dict[str, Move] = field(default_factory=dict)
+    done: list[Move] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)  # numbers of moves
     culprits: dict[Key, str] = field(default_factory=dict)  # who failed, and why
 
 
@@ -82,11 +80,11 @@ class Switches:
         self.active: dict[Key, Switch] = {}
         self.costs: dict[Key, Cost] = {}
         self.not_before: dict[Key, float] = {}
-        self._by_operation: dict[str, Switch] = {}
+        self._by_number: dict[str, Switch] = {}
         self._failures: dict[Key, int] = {}
 
     def begin(self, into: Key, out: list[tuple[Key, str]], at: float) -> None:
-        """Start to take *out* (members and nodes) off the devices of *into*."""
+        """Take *out* (members and nodes) off the devices of *into* and bring its own saved context back."""
         state = self._state
         devices = dict.fromkeys(state.devices(into))
         for key, node in out:
@@ -96,40 +94,40 @@ class Switches:
         state.changed_groups[into.group] = None
         for device in switch.devices:
             state.book.switching[device] = into
-        for key, node in out:
-            self._operate(switch, Operation(key, node, Verb.SNAPSHOT))
+        saved = [node for node, part in state.parts[into].items() if part.context is Context.SAVED]
+        self._order(switch, out, [(into, node) for node in saved])
         self._step(switch, at)
 
     def done(self, event: OperationDone) -> bool:
         """Take an agent's result; return whether it belongs to a switch under way."""
-        switch = self._by_operation.pop(event.operation, None)
+        switch = self._by_number.pop(event.operation, None)
         if switch is None:
             return False
-        operation = switch.pending.pop(event.operation)
-        self._state.set_context(operation.key, operation.node, event.context, event.bytes)
+        move = switch.pending.pop(event.operation)
+        self._state.set_context(move.key, move.node, event.context, event.bytes)
         if event.ok:
-            switch.cost.add(operation, event)
-            switch.done.append(operation)
+            switch.cost.add(move, event)
+            switch.done.append(move)
         else:
-            self._failed(switch, operation, event)
+            self._failed(switch, move, event)
         self._step(switch, event.at)
         return True
 
     def part_over(self, key: Key, node: str, at: float) -> None:
         """A job ended on *node*: what was to be moved there is gone, and so nothing is left to wait for."""
         for switch in list(self.active.values()):
-            gone = [number for number, op in switch.pending.items() if (op.key, op.node) == (key, node)]
+            gone = [number for number, move in switch.pending.items() if (move.key, move.node) == (key, node)]
             for number in gone:
-                del switch.pending[number], self._by_operation[number]
+                del switch.pending[number], self._by_number[number]
             if gone:
                 self._step(switch, at)
 
     def node_up(self, node: str) -> None:
         """Tell a returned agent again what it was asked; it knows whether it has done so."""
         for switch in self.active.values():
-            for number, operation in switch.pending.items():
-                if operation.node == node:
-                    self._send(number, operation)
+            for number, move in switch.pending.items():
+                if move.node == node:
+                    self._send(number, move)
 
     def forget(self, key: Key) -> None:
         """A member is gone."""
@@ -140,72 +138,64 @@ class Switches:
     def pending_on(self, key: Key, node: str) -> bool:
         """Tell whether the context of *key* on *node* is being moved."""
         part = self._state.parts.get(key, {}).get(node)
-        return part is not None and part.operation in self._by_operation
+        return part is not None and part.operation in self._by_number
 
-    def _operate(self, switch: Switch, operation: Operation) -> None:
+    def _order(self, switch: Switch, save: list[tuple[Key, str]], load: list[tuple[Key, str]]) -> None:
+        """Order all moves of a stage: on each node the snapshots, and the restores after them."""
+        before: dict[str, list[str]] = {}
+        for key, node in save:
+            before.setdefault(node, []).append(self._begin(switch, Move(key, node, Verb.SNAPSHOT)))
+        for key, node in load:
+            self._begin(switch, Move(key, node, Verb.RESTORE, tuple(before.get(node, ()))))
+
+    def _begin(self, switch: Switch, move: Move) -> str:
         self._number += 1
         number = f"{self._instance}-{self._number}"
-        switch.pending[number] = operation
-        self._by_operation[number] = switch
-        saving = operation.verb is Verb.SNAPSHOT
-        moving = Context.SAVING if saving else Context.RESTORING
-        size = 0 if saving else self._state.parts[operation.key][operation.node].bytes
-        self._state.set_context(operation.key, operation.node, moving, size, number)
-        self._send(number, operation)
+        switch.pending[number] = move
+        self._by_number[number] = switch
+        size = self._state.parts[move.key][move.node].bytes
+        self._state.set_context(move.key, move.node, _DURING[move.verb], size, number)
+        self._send(number, move)
+        return number
 
-    def _send(self, number: str, operation: Operation) -> None:
-        attempt = self._state.parts[operation.key][operation.node].attempt
-        self._state.out.append(Operate(number, operation.verb, operation.node, operation.key.job_id, attempt))
+    def _send(self, number: str, move: Move) -> None:
+        part = self._state.parts[move.key][move.node]
+        self._state.out.append(
+            Operate(number, move.verb, move.node, move.key.job_id, part.attempt, move.after)
+        )
 
-    def _failed(self, switch: Switch, operation: Operation, event: OperationDone) -> None:
-        reason = f"{operation.verb.value} on node {operation.node}: {event.error or 'no reason given'}"
-        self._state.note("switch.failed", operation.key, reason)
-        untouched = Context.RESIDENT if operation.verb is Verb.SNAPSHOT else Context.SAVED
-        lost = event.context is not untouched
-        if lost or switch.stage is not Stage.UNDO:
-            switch.culprits[operation.key] = reason
+    def _failed(self, switch: Switch, move: Move, event: OperationDone) -> None:
+        """Note who failed; a restore whose snapshot failed was not begun, and is nobody's fault."""
+        switch.failed.add(event.operation)
+        lost = event.context is not _UNTOUCHED[move.verb]
+        if not lost and not switch.failed.isdisjoint(move.after):
+            return
+        reason = f"{move.verb.value} on node {move.node}: {event.error or 'no reason given'}"
+        self._state.note("switch.failed", move.key, reason)
+        if lost or not switch.undoing:
+            switch.culprits[move.key] = reason
         if lost:
-            self._failures[operation.key] = ATTEMPTS
+            self._failures[move.key] = ATTEMPTS
 
     def _step(self, switch: Switch, at: float) -> None:
-        """Go on to the next stage, or to the end, when nothing is pending."""
-        while not switch.pending:
-            if not self._next_stage(switch):
-                self._end(switch, at)
-                return
-
-    def _next_stage(self, switch: Switch) -> bool:
-        """Enter the next stage; return whether there is one."""
-        if switch.stage is Stage.UNDO:
-            return False
-        if switch.culprits:
-            self._undo(switch)
-        elif switch.stage is Stage.SAVE:
-            self._load(switch)
-        else:
-            return False
-        return True
-
-    def _load(self, switch: Switch) -> None:
-        """Restore what the member has in host memory."""
-        switch.stage = Stage.LOAD
-        if switch.into not in self._state.waiters:
+        """Go on when nothing is pending: undo what a failed switch did, or end."""
+        if switch.pending:
             return
-        for part in list(self._state.parts[switch.into].values()):
-            if part.context is Context.SAVED:
-                self._operate(switch, Operation(switch.into, part.node, Verb.RESTORE))
+        if switch.failed and not switch.undoing:
+            self._undo(switch)
+        if not switch.pending:
+            self._end(switch, at)
 
     def _undo(self, switch: Switch) -> None:
-        """Reverse what the failed stage had done on other nodes."""
-        if switch.stage is Stage.SAVE:
-            did, reverse, there = Verb.SNAPSHOT, Verb.RESTORE, Context.SAVED
-        else:
-            did, reverse, there = Verb.RESTORE, Verb.SNAPSHOT, Context.RESIDENT
-        switch.stage = Stage.UNDO
-        for operation in list(switch.done):
-            part = self._state.parts.get(operation.key, {}).get(operation.node)
-            if operation.verb is did and part is not None and part.context is there:
-                self._operate(switch, Operation(operation.key, operation.node, reverse))
+        switch.undoing = True
+        made = [move for move in switch.done if self._stands(move)]
+        loaded = [(move.key, move.node) for move in made if move.verb is Verb.RESTORE]
+        saved = [(move.key, move.node) for move in made if move.verb is Verb.SNAPSHOT]
+        self._order(switch, loaded, saved)
+
+    def _stands(self, move: Move) -> bool:
+        part = self._state.parts.get(move.key, {}).get(move.node)
+        return part is not None and part.context is _MADE[move.verb]
 
     def _end(self, switch: Switch, at: float) -> None:
         state = self._state
@@ -215,9 +205,9 @@ class Switches:
             del state.book.switching[device]
         state.touch(switch.devices)
         switch.cost.ended = at
-        for operation in switch.done:
-            if operation.key not in switch.culprits:
-                self._failures.pop(operation.key, None)
+        for move in switch.done:
+            if move.key not in switch.culprits:
+                self._failures.pop(move.key, None)
         if switch.culprits:
             self._settle(switch, at)
         elif switch.into in state.waiters:
@@ -225,17 +215,16 @@ class Switches:
 
     def _settle(self, switch: Switch, at: float) -> None:
         """Fault those who failed too often; let the others be tried again later."""
-        state, worst = self._state, 0
+        state, worst = self._state, 1
         for key, reason in switch.culprits.items():
-            member = state.members.get(key)
-            if member is None:
+            if key not in state.members:
                 continue
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             worst = max(worst, failures)
             if failures >= ATTEMPTS:
                 state.fault(key, reason)
         if switch.into in state.waiters and worst < ATTEMPTS:
-            until = at + BACK_OFF_S[min(max(worst, 1), len(BACK_OFF_S)) - 1]
+            until = at + BACK_OFF_S[min(worst, len(BACK_OFF_S)) - 1]
             self.not_before[switch.into] = until
             waiter = state.waiters[switch.into]
             state.out.append(WakeMe(Wake(until, waiter.job_id, waiter.group, waiter.seq)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +12,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate
+from slurm_interleave.orchestrator.core.commands import Place
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.services.convert import slice_filter, wire_slice
 from slurm_interleave.orchestrator.services.views import group_status
@@ -30,20 +31,10 @@ class InterleaveService(rpc.InterleaveServicer):
         """Send each change of the place in the queue, then the grant."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
         self._gate.require_job(await self._caller(context), job_id)
-        places: asyncio.Queue[pb.AcquireUpdate] = asyncio.Queue()
-
-        def on_place(ahead: int, reason: str) -> None:
-            places.put_nowait(pb.AcquireUpdate(queued=pb.Queued(ahead=ahead, reason=reason)))
-
-        grant = asyncio.create_task(
-            self._arbiter.acquire(job_id, group, parse_phase(request.phase), on_place)
-        )
-        try:
-            async for update in _until(grant, places):
-                yield update
-            yield pb.AcquireUpdate(granted=_granted(grant.result()))
-        finally:
-            grant.cancel()
+        updates = self._arbiter.acquire(job_id, group, parse_phase(request.phase))
+        async with contextlib.aclosing(updates):
+            async for update in updates:
+                yield _acquire_update(update)
 
     async def Yield(self, request: pb.YieldRequest, context: Any) -> pb.YieldReply:
         """End a lease."""
@@ -82,24 +73,13 @@ class InterleaveService(rpc.InterleaveServicer):
         return bool(keys) and (caller.operator or any(members[key].uid == caller.uid for key in keys))
 
 
-async def _until(
-    grant: asyncio.Task[Lease], places: asyncio.Queue[pb.AcquireUpdate]
-) -> AsyncIterator[pb.AcquireUpdate]:
-    """Yield from *places* until *grant* is done."""
-    while not grant.done():
-        place = asyncio.create_task(places.get())
-        try:
-            await asyncio.wait({grant, place}, return_when=asyncio.FIRST_COMPLETED)
-            if place.done() and not grant.done():
-                yield place.result()
-        finally:
-            place.cancel()
-
-
-def _granted(lease: Lease) -> pb.Granted:
-    return pb.Granted(
-        epoch=lease.epoch,
-        waited_s=lease.granted - lease.requested,
-        context_restored=lease.restored,
-        switch_s=lease.switch_s,
+def _acquire_update(update: Place | Lease) -> pb.AcquireUpdate:
+    if isinstance(update, Place):
+        return pb.AcquireUpdate(queued=pb.Queued(ahead=update.ahead, reason=update.reason))
+    granted = pb.Granted(
+        epoch=update.epoch,
+        waited_s=update.granted - update.requested,
+        context_restored=update.restored,
+        switch_s=update.switch_s,
     )
+    return pb.AcquireUpdate(granted=granted)

@@ -47,7 +47,7 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group_id)
         self._gate.require_job(await self._caller(context), job_id)
         began = self._arbiter.now()
-        lease = await self._arbiter.acquire(job_id, group, "")
+        lease = await self._arbiter.acquire_lease(job_id, group)
         # A lease that the job held already was not granted by this call.
         fresh = lease.granted >= began
         return pb.AcquireResponse(

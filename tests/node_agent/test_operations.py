@@ -49,6 +49,7 @@ def operations(folder: Path, backend: NoopBackend) -> tuple[Operations, State]:
     for name in ("17", "18"):
         request = Request(name, "demo", "", (0,), 0, 0)
         state.jobs[name] = Job(request, "a", "token", JobContext(Context.RESIDENT))
+    state.save()
     return Operations(state, backend, 0.05, lambda _: None, grace_s=0.05), state
 
 
@@ -94,3 +95,26 @@ async def test_what_is_known_is_on_disk_when_an_operation_has_ended(tmp_path: Pa
     await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
 
     assert State(tmp_path).jobs["17"].context == JobContext(Context.SAVED, 5)
+
+
+async def test_a_restore_waits_for_the_snapshot_before_it(tmp_path: Path) -> None:
+    backend = Counts()
+    moves, state = operations(tmp_path, backend)
+    state.jobs["18"].context = JobContext(Context.SAVED, 5)
+
+    second = moves.order("1-2", Verb.RESTORE, "18", "a", ["1-1"])
+    first, second = await asyncio.gather(moves.order("1-1", Verb.SNAPSHOT, "17", "a"), second)
+
+    assert (first.outcome.context, second.outcome.context) == (Context.SAVED, Context.RESIDENT)
+
+
+async def test_a_restore_is_not_begun_if_the_snapshot_before_it_failed(tmp_path: Path) -> None:
+    moves, state = operations(tmp_path, Raises("n1", 1))
+    state.jobs["18"].context = JobContext(Context.SAVED, 5)
+
+    await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+    second = await moves.order("1-2", Verb.RESTORE, "18", "a", ["1-1"])
+
+    assert not second.outcome.ok
+    assert second.outcome.context is Context.SAVED
+    assert "not begun" in second.outcome.error

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,42 @@ def test_the_wait_between_tries_grows_to_two_seconds_and_is_never_the_same_for_a
 
     assert waits[0] == (0.1, 0.05)
     assert waits[-1] == (2.0, 1.0)
+
+
+def test_what_moved_since_the_file_was_written_is_read_from_the_journal(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.jobs["17"] = replace(JOB)
+    state.save()
+
+    state.jobs["17"].context = JobContext(Context.RESIDENT)
+    state.save_context(state.jobs["17"])
+
+    assert State(tmp_path).jobs["17"].context == JobContext(Context.RESIDENT)
+
+
+def test_a_line_that_a_crash_cut_short_hides_none_before_or_after_it(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.jobs["17"] = replace(JOB, context=JobContext(Context.RESIDENT))
+    state.save()
+    state.jobs["17"].context = JobContext(Context.SAVING)
+    state.save_context(state.jobs["17"])
+    with (tmp_path / "agent.journal").open("a") as journal:
+        journal.write('{"series": 1, "job": "17", "cont')
+
+    again = State(tmp_path)
+    again.jobs["17"].context = JobContext(Context.SAVED, 9)
+    again.save_context(again.jobs["17"])
+
+    assert State(tmp_path).jobs["17"].context == JobContext(Context.SAVED, 9)
+
+
+def test_a_journal_that_is_older_than_the_file_changes_nothing(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.jobs["17"] = replace(JOB)
+    state.save()
+    state.save_context(replace(JOB, context=JobContext(Context.FAULTED)))
+    old = (tmp_path / "agent.journal").read_text()
+    state.save()
+    (tmp_path / "agent.journal").write_text(old)
+
+    assert State(tmp_path).jobs["17"].context == JOB.context
