@@ -13,8 +13,9 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
+from slurm_interleave.client.core.errors import InterleaveError, NotInTime
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
@@ -54,6 +55,7 @@ class Arbiter:
         self._work = asyncio.Event()
         self._callers: dict[ev.CallId, asyncio.Queue[News]] = {}
         self._numbers = itertools.count(1)
+        self._broken: Exception | None = None
         self.core = Core(_remembered(store), store.generation)
         self._submit(self.core.start(clock()))
 
@@ -63,6 +65,8 @@ class Arbiter:
         while True:
             await self._work.wait()
             self._work.clear()
+            if self._broken is not None:
+                raise self._broken
             batches, self._batches = self._batches, []
             changes, epoch = _changes(command for batch in batches for command in batch.commands)
             if changes or epoch is not None:
@@ -71,32 +75,38 @@ class Arbiter:
             for batch in batches:
                 for command in batch.commands:
                     self._perform(command)
-                batch.recorded.set_result(batch.commands)
+                if not batch.recorded.done():  # else whoever told it is gone
+                    batch.recorded.set_result(batch.commands)
 
     async def tell(self, event: ev.Event) -> Sequence[cmd.Command]:
         """Decide on *event*; return its commands when they are recorded and done."""
-        return await self._submit(self.core.handle(event))
+        return await self._submit(self._decide(event))
 
     def post(self, event: ev.Event) -> None:
         """Decide on *event* without waiting for the record."""
-        self._submit(self.core.handle(event))
+        self._submit(self._decide(event))
 
     async def remember(self, changes: Sequence[cmd.Put | cmd.Drop]) -> None:
         """Record rows that no decision depends on, such as the book of placement."""
         await self._submit(changes)
 
     async def acquire(
-        self, job_id: str, group: str, phase: str
+        self, job_id: str, group: str, phase: str, within_s: float | None = None
     ) -> AsyncGenerator[cmd.Place | rows.Lease, None]:
         """Wait until the member holds its devices: yields its places in the queue, at last its lease.
 
         If the caller goes before he has taken the lease, the waiter leaves the queue or the grant is given
-        back. Raises what refuses the call.
+        back; so it is after *within_s* seconds too. Raises what refuses the call, and `NotInTime`.
         """
         call = ev.CallId(next(self._numbers))
-        commands = self.core.handle(ev.Acquire(self._clock(), job_id, group, phase, call))
+        commands = self._decide(ev.Acquire(self._clock(), job_id, group, phase, call))
         news = self._callers[call] = asyncio.Queue()
         self._submit(commands)
+        if within_s is not None:
+            late = NotInTime(f"job {job_id}: the devices of group {group} were not granted in time")
+            asyncio.get_running_loop().call_later(
+                within_s, news.put_nowait, cmd.Refuse(frozenset({call}), late)
+            )
         answered = False
         try:
             while not answered:
@@ -105,7 +115,6 @@ class Arbiter:
                         yield lease
                         answered = True
                     case cmd.Refuse(error=error):
-                        answered = True
                         raise error
                     case place:
                         yield place
@@ -114,15 +123,13 @@ class Arbiter:
             if not answered:
                 self.post(ev.Cancel(self._clock(), call))
 
-    async def acquire_lease(self, job_id: str, group: str) -> rows.Lease:
+    async def acquire_lease(self, job_id: str, group: str, within_s: float | None = None) -> rows.Lease:
         """The same for a caller who does not care for his place."""
-        async with contextlib.aclosing(self.acquire(job_id, group, "")) as updates:
+        async with contextlib.aclosing(self.acquire(job_id, group, "", within_s)) as updates:
             # To the end: an acquire that is left at its lease gives it back.
             async for update in updates:
                 last = update
-        if not isinstance(last, rows.Lease):
-            raise AssertionError("an acquire ends with a lease or an error")
-        return last
+        return cast("rows.Lease", last)  # the last word of an acquire that did not raise
 
     async def yield_lease(self, job_id: str, group: str, epoch: int) -> int:
         """End a lease; return how many members it kept waiting."""
@@ -136,6 +143,8 @@ class Arbiter:
             [s for s in self.core.state.live_slices() if wanted.matches(s)],
         )
         pages = await loop.run_in_executor(None, lambda: list(self._store.slices(wanted)))
+        ended = {row.epoch for page in pages for row in page}  # some since the look at the live ones
+        live = [row for row in live if row.epoch not in ended]
         return itertools.chain(pages, [live] if live else [])
 
     def now(self) -> float:
@@ -145,6 +154,17 @@ class Arbiter:
     def close(self) -> None:
         """End the writer; what was not written yet was not answered either."""
         self._writer.shutdown(wait=True)
+
+    def _decide(self, event: ev.Event) -> Sequence[cmd.Command]:
+        """Ask the core. After an error that it did not mean, nobody knows what it thinks: `run` raises it."""
+        try:
+            return self.core.handle(event)
+        except InterleaveError:
+            raise
+        except Exception as error:
+            self._broken = error
+            self._work.set()
+            raise
 
     def _submit(self, commands: Sequence[cmd.Command]) -> asyncio.Future[Sequence[cmd.Command]]:
         batch = _Batch(commands, asyncio.get_running_loop().create_future())

@@ -27,7 +27,7 @@ from slurm_interleave.sql.rows import Key, Lease, Waiter
 
 # After a restart a waiter's caller has this long to come back before it loses its place.
 RETURN_GRACE_S = 10.0
-# Only the head of a queue is told each change of its place.
+# Only the head of a queue is told each change of its place; the others are told their first one.
 TOLD_PLACES = 8
 
 
@@ -39,6 +39,7 @@ class Core:
         self.switches = Switches(self.state, instance)
         self.nodes = Nodes(self.state, self.switches)
         self._told: dict[Key, tuple[int, str]] = {}
+        self._asked: dict[Key, None] = {}
         self._group_states: dict[str, tuple[GroupState, float]] = {}
 
     def start(self, at: float) -> list[Command]:
@@ -86,9 +87,11 @@ class Core:
             raise JobFaulted(f"{key} is faulted: {state.members[key].fault}")
         lease = state.leases.get(key)
         if lease is not None:
-            state.attach(key, {event.call})
+            # Not attached: the lease was not made for this call, so its end must not end the lease.
             state.out.append(Grant(lease, frozenset({event.call})))
             return
+        self._told.pop(key, None)
+        self._asked[key] = None
         if key not in state.waiters:
             state.seq += 1
             state.put_waiter(Waiter(key.job_id, key.group, state.seq, event.phase, event.at))
@@ -129,10 +132,9 @@ class Core:
 
     def _wake(self, event: ev.Wake) -> None:
         state, key = self.state, Key(event.job_id, event.group)
+        self.switches.back_off_over(key, event.at)
         waiter = state.waiters.get(key)
-        if waiter is None or waiter.seq != event.seq:
-            return
-        if not state.calls.get(key) and self.switches.not_before.pop(key, None) is None:
+        if waiter is not None and waiter.seq == event.seq and not state.calls.get(key):
             state.refuse(key, JobEnded(f"{key}: its caller did not come back"))
         state.touch(state.devices(key))
 
@@ -171,6 +173,8 @@ class Core:
         for device in devices:
             if book.first(device) != key or device in book.holders or device in book.switching:
                 return "other jobs come first"
+        if key in self.switches.active:
+            return "the switch of its earlier acquire is not over"
         if self.switches.not_before.get(key, 0.0) > at:
             return "a switch failed and is tried again soon"
         return self._context_obstacle(key, devices)
@@ -225,12 +229,12 @@ class Core:
         state.out.append(Grant(lease, calls))
 
     def _tell_places(self, devices: dict[Device, None]) -> None:
-        """Tell those at the head of the touched queues where they stand now."""
-        heads: dict[Key, None] = {}
+        """Tell those at the head of the touched queues, and who has just asked, where they stand now."""
+        heads, self._asked = self._asked, {}
         for device in devices:
             for _, key in zip(range(TOLD_PLACES), self.state.book.queue(device), strict=False):
                 heads[key] = None
-        for key in heads:
+        for key in (key for key in heads if key in self.state.waiters):
             place = self.place(key)
             if self.state.calls.get(key) and place != self._told.get(key):
                 self._told[key] = place

@@ -14,7 +14,7 @@ from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate
 from slurm_interleave.orchestrator.core.commands import Place
 from slurm_interleave.orchestrator.links import Links
-from slurm_interleave.orchestrator.services.convert import slice_filter, wire_slice
+from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.views import group_status
 from slurm_interleave.sql.rows import Lease
 
@@ -31,7 +31,7 @@ class InterleaveService(rpc.InterleaveServicer):
         """Send each change of the place in the queue, then the grant."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
         self._gate.require_job(await self._caller(context), job_id)
-        updates = self._arbiter.acquire(job_id, group, parse_phase(request.phase))
+        updates = self._arbiter.acquire(job_id, group, parse_phase(request.phase), time_left(context))
         async with contextlib.aclosing(updates):
             async for update in updates:
                 yield _acquire_update(update)
