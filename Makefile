@@ -20,6 +20,7 @@ endif
 
 test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional
+	@deploy/lab/install-packages.sh --optional --databases
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -65,7 +66,7 @@ $(VENV)/.ready: pyproject.toml
 		echo "installing Debian packages: python3-venv"; \
 		apt-get update -qq && apt-get install -qq -y python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/pip install --quiet --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/pip install --quiet --quiet -e '.[orchestrator,agent,sim,timeline]' --group dev
+	@$(BIN)/pip install --quiet --quiet -e '.[orchestrator,mariadb,postgres,agent,sim,timeline]' --group dev
 	@touch $@
 
 clean:

@@ -17,6 +17,8 @@ class OrchestratorConfig:
     listen: str = "127.0.0.1:50051"
     # SQLAlchemy URL of its memory.
     database: str = "sqlite:////var/lib/interleave/orchestrator.db"
+    # Slices that ended longer ago are forgotten; 0: they are kept for ever.
+    keep_slices_days: int = 0
     # Unix socket for the slurmctld epilog and for root on this host.
     socket: Path = Path("/run/interleave/interleaved.sock")
     # The cluster's name in Slurm.

@@ -15,6 +15,7 @@ from sqlalchemy.pool import StaticPool
 from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed
 
 DRIVERS = {"sqlite": "pysqlite", "mariadb": "pymysql", "postgresql": "psycopg"}
+_EXTRAS = {"mariadb": "mariadb", "postgresql": "postgres"}
 EXAMPLES = (
     "sqlite:////var/lib/interleave/orchestrator.db, mariadb://interleave@/interleave?unix_socket=/run/mysqld/"
     "mysqld.sock, postgresql://interleave@db.example.org/interleave"
@@ -51,17 +52,17 @@ def open_engine(text: str, *, create: bool = True, patient: bool = False) -> sa.
         with engine.connect():
             return engine
     except ImportError:
-        kind = url.get_backend_name()
+        extra = _EXTRAS.get(url.get_backend_name(), "orchestrator")
         raise ConfigError(
-            f"database {name(url)}: its driver is not installed; run: pip install 'slurm-interleave[{kind}]'"
+            f"database {name(url)}: its driver is not installed; run: pip install 'slurm-interleave[{extra}]'"
         ) from None
     except (SQLAlchemyError, OSError, TypeError, ValueError) as error:
         raise ConfigError(f"database {name(url)} cannot be opened: {words(error)}") from error
 
 
 def name(url: sa.URL) -> str:
-    """Return *url* for people: without the password."""
-    return url.render_as_string(hide_password=True)
+    """Return *url* for people: without the driver and the password."""
+    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
 def words(error: BaseException) -> str:
@@ -111,8 +112,8 @@ def _make(url: sa.URL, create: bool, patient: bool) -> sa.Engine:
     if kind == "mariadb":
         from pymysql.constants import CLIENT
 
-        # One message for a whole batch; SQLAlchemy adds the flag that lets an UPDATE count what it found.
-        url = url.update_query_dict({"client_flag": str(CLIENT.MULTI_STATEMENTS)})
+        # One message for a whole batch; an UPDATE counts what it found, not what it changed.
+        link["client_flag"] = CLIENT.MULTI_STATEMENTS | CLIENT.FOUND_ROWS
         link["init_command"] = "SET SESSION sql_mode = 'STRICT_ALL_TABLES'"
     if patient:
         link.pop("read_timeout", None)

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 from lab import Cluster, why_not
+from lab.databases import SERVERS
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a real Slurm where there is none; on CI that is a failure."""
-    if item.get_closest_marker("slurm") is None:
-        return
-    reason = why_not()
-    if not reason:
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"CI must run the tests on a real Slurm: {reason}", pytrace=False)
-    pytest.skip(f"no real Slurm: {reason}")
+    """Skip what needs a real Slurm or a database server where there is none; on CI that is a failure."""
+    needs = {"slurm": why_not, **{kind: server.why_not for kind, server in SERVERS.items()}}
+    for mark, absent in needs.items():
+        reason = absent() if item.get_closest_marker(mark) else ""
+        if reason and os.environ.get("CI") == "true":
+            pytest.fail(f"CI must run the tests on a real {mark}: {reason}", pytrace=False)
+        elif reason:
+            pytest.skip(f"no real {mark}: {reason}")
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,61 @@
-"""The click group behind `interleave`."""
+"""The click group behind `interleave`, and the commands that other parts of the distribution add to it."""
 
 from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
 
 import click
 
 from slurm_interleave.client.cli.status import status
 from slurm_interleave.client.cli.timeline_command import timeline
+from slurm_interleave.client.core.errors import ConfigError
+
+GROUP = "slurm_interleave.commands"
+
+
+class _Commands(click.Group):
+    """A group that also has the commands which installed distributions name as entry points.
+
+    So the client needs to know neither SQL nor the daemons.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in alphabetical order."""
+        return sorted({*super().list_commands(ctx), *entry_points(group=GROUP).names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name; one that cannot be loaded says why when it is called."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        return next(map(_load, entry_points(group=GROUP, name=cmd_name)), None)
+
+
+def _load(entry: EntryPoint) -> click.Command:
+    try:
+        loaded = entry.load()
+    except ImportError as error:
+        return _unusable(entry.name, f"interleave {entry.name} cannot be loaded: {error}")
+    if isinstance(loaded, click.Command):
+        return loaded
+    return _unusable(entry.name, f"interleave {entry.name}: {entry.value} is no click command")
+
+
+def _unusable(name: str, why: str) -> click.Command:
+    def fail(_arguments: tuple[str, ...]) -> None:
+        raise ConfigError(why)
+
+    return click.Command(
+        name,
+        params=[click.Argument(["_arguments"], nargs=-1)],
+        context_settings={"ignore_unknown_options": True},
+        callback=fail,
+        short_help=f"({why})",
+    )
 
 
 @click.group(
+    cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -1,28 +1,35 @@
 #!/bin/sh
 # Installs the Debian packages that a private Slurm cluster needs, and a compiler for the SPANK plugin, if they are
 # missing. It starts no daemon, stops none, and leaves /etc/slurm alone.
+# --databases: those of the database servers that tests run privately, instead.
 # --optional: where that cannot be done, say why and succeed.
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH DEBIAN_FRONTEND=noninteractive
 
 packages="slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev munge libmunge2 lua5.3 gcc libc6-dev make"
+what="Slurm's packages"
 policy=/usr/sbin/policy-rc.d
 mark=slurm-interleave
 log=
 optional=no
 
-case ${1:-} in
-'') ;;
---optional) optional=yes ;;
-*)
-    echo "usage: ${0##*/} [--optional]" >&2
-    exit 2
-    ;;
-esac
+for word; do
+    case $word in
+    --optional) optional=yes ;;
+    --databases)
+        packages="mariadb-server-core mariadb-client-core postgresql"
+        what="database servers"
+        ;;
+    *)
+        echo "usage: ${0##*/} [--optional] [--databases]" >&2
+        exit 2
+        ;;
+    esac
+done
 
 cannot() {
-    echo "cannot install Slurm's packages: $1" >&2
+    echo "cannot install $what: $1" >&2
     [ -z "$log" ] || [ ! -s "$log" ] || tail -n 5 "$log" >&2
     [ "$optional" = no ] || exit 0
     echo "install them by hand: apt-get install $missing" >&2
@@ -60,7 +67,7 @@ allow_starts() {
 disable_new() {
     for package in $missing; do
         case $package in
-        slurmctld | slurmd | munge) update-rc.d "$package" disable >>"$log" 2>&1 || : ;;
+        slurmctld | slurmd | munge | postgresql) update-rc.d "$package" disable >>"$log" 2>&1 || : ;;
         esac
     done
 }

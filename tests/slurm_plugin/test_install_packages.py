@@ -17,10 +17,17 @@ def run(*args: str) -> tuple[int, str]:
 
 
 def test_an_unknown_option_is_refused_with_the_usage() -> None:
-    assert run("--optinal") == (2, "usage: install-packages.sh [--optional]\n")
+    assert run("--optinal") == (2, "usage: install-packages.sh [--optional] [--databases]\n")
 
 
 @pytest.mark.slurm
 def test_where_all_is_installed_it_says_nothing() -> None:
     assert run() == (0, "")
     assert run("--optional") == (0, "")
+
+
+@pytest.mark.mariadb
+@pytest.mark.postgresql
+def test_where_the_database_servers_are_installed_it_says_nothing() -> None:
+    assert run("--databases") == (0, "")
+    assert run("--optional", "--databases") == (0, "")

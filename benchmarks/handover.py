@@ -1,0 +1,149 @@
+"""How long a turn takes to change hands, beside an empty gRPC call on the same machine: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import measures
+from figures import Result, merged, reached, spread, table
+from members import Channels, Job, Member, channel, fleet, nodes
+from stand import Broken, Server, Stand
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured in a round."""
+
+    calls: int = 800
+    handovers: int = 250
+    seconds: float = 3.0
+
+
+@dataclass
+class Fleet:
+    """An orchestrator whose nodes are played by this process."""
+
+    server: Server
+    channels: Channels
+    jobs: list[Job]
+
+    def member(self, job: Job) -> Member:
+        """Return *job* as a caller."""
+        return Member(self.channels.one(), job.job_id, job.group, job.token)
+
+    def members(self, count: int) -> list[Member]:
+        """Return the first jobs as callers."""
+        return [self.member(job) for job in self.jobs[:count]]
+
+
+class Bench:
+    """All orchestrators of a run, up and with their members registered."""
+
+    def __init__(self, stand: Stand, size: Size) -> None:
+        self._stand, self._size = stand, size
+
+    async def start(self, stack: contextlib.AsyncExitStack) -> None:
+        """Start everything; *stack* ends what this process plays."""
+        self._empty = channel((await self._stand.empty_server()).address)
+        server = await self._stand.orchestrator("pair")
+        tokens, channels = await self._stand.agent(server), Channels(server.address)
+        self._pair = [Member(channels.one(), job, "pair", token) for job, token in tokens.items()]
+        self._small = await self._fleet(stack, "small", groups=1, members=2)
+        self._large = await self._fleet(stack, "large", groups=1000, members=10)
+        self._queue = await self._fleet(stack, "queue", groups=1, members=1001)
+        self._busy = await self._fleet(stack, "busy", groups=200, members=2)
+
+    async def _fleet(self, stack: contextlib.AsyncExitStack, name: str, groups: int, members: int) -> Fleet:
+        server, jobs = await self._stand.orchestrator(name), fleet(groups, members)
+        await stack.enter_async_context(nodes(server.address, jobs, members))
+        return Fleet(server, Channels(server.address), jobs)
+
+    async def round(self) -> Result:
+        """Measure everything once."""
+        size = self._size
+        result: Result = {"rtt_us": spread(await measures.timed(measures.empty_call(self._empty), size.calls))}
+        result["acquire_warm_us"] = spread(await measures.warm_acquires(self._pair[0], size.calls))
+        for key, members in (
+            ("handover_us", self._pair),
+            ("handover_small_us", self._small.members(2)),
+            ("handover_1000_groups_us", self._large.members(2)),
+            ("handover_1000_waiters_us", self._queue.members(1001)),
+        ):
+            result[key] = spread(await measures.Turns(members).handovers(size.handovers))
+        result |= await self._throughput()
+        result["commit_us"] = spread(measures.commits(self._stand.database("small"), size.calls))
+        result["rss_10000_members_mib"] = self._large.server.rss_mib()
+        result["restart_1000_groups_s"] = await self._restart()
+        return result
+
+    async def _throughput(self) -> Result:
+        busy, seconds = self._busy, self._size.seconds
+        members = busy.members(len(busy.jobs))
+        empty, _ = await measures.rate([measures.empty_call(busy.channels.one()) for _ in members], seconds)
+        before = busy.server.cpu_s()
+        handovers, took = await measures.rate([measures.turn(member) for member in members], seconds)
+        used = busy.server.cpu_s() - before
+        return {
+            "empty_calls_per_s": empty,
+            "handovers_per_s": handovers,
+            "orchestrator_cpu_us_per_handover": used / (handovers * took) * 1e6,
+        }
+
+    async def _restart(self) -> float:
+        large, loop = self._large, asyncio.get_running_loop()
+        member = large.member(large.jobs[-1])
+        await measures.first_turn(member)
+        large.server.kill()
+        began = loop.time()
+        started = asyncio.create_task(self._stand.orchestrator("large", large.server.port))
+        await measures.first_turn(member)
+        took = loop.time() - began
+        large.server = await started
+        return took
+
+
+async def run(rounds: int, size: Size, database: str) -> list[Result]:
+    """Return the figures of each round."""
+    with tempfile.TemporaryDirectory(prefix="interleave-bench-") as folder:
+        stand = Stand(Path(folder), database)
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                bench = Bench(stand, size)
+                await bench.start(stack)
+                return [await bench.round() for _ in range(rounds)]
+        finally:
+            stand.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rounds", type=int, default=5, help="each figure is the median of so many rounds")
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that all of it works")
+    parser.add_argument(
+        "--database",
+        default="",
+        help="SQLAlchemy URL with {} for the database's name, for the empty databases pair, small, large, "
+        "queue and busy; default: SQLite in the folder for temporary files",
+    )
+    args = parser.parse_args(arguments)
+    size, rounds = (Size(200, 50, 0.5), 1) if args.quick else (Size(), args.rounds)
+    try:
+        results = asyncio.run(run(rounds, size, args.database))
+    except Broken as error:
+        sys.exit(f"handover: {error}")
+    figures = merged(results)
+    print(json.dumps(figures) if args.json else table(figures, reached(results)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,334 @@
+"""Outages, deadlines and what the job's log says of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from slurm_interleave.client import Interleaver, NotRegistered, StaleLease
+from slurm_interleave.client import session as session_module
+from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from tests.client.fakes import FakeOrchestrator, queued, refusal, refuse_yield
+
+Code = grpc.StatusCode
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.removeprefix("[interleave] ") for line in capsys.readouterr().err.splitlines()]
+
+
+def test_a_grant_at_once_says_nothing(mine: Interleaver, capsys: pytest.CaptureFixture[str]) -> None:
+    mine.acquire("train")
+    mine.yield_()
+
+    assert lines(capsys) == []
+
+
+def test_the_log_says_each_place_once_and_the_grant(
+    mine: Interleaver, orchestrator: FakeOrchestrator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(_context: Any) -> Iterator[pb.AcquireUpdate]:
+        yield from [queued(2), queued(1), queued(1), queued(0, "device state is being moved")]
+        yield orchestrator.granted(context_restored=True, waited_s=1.5)
+
+    orchestrator.acquires.put(answer)
+
+    lease = mine.acquire("train")
+
+    assert (lease.waited_s, lease.context_restored) == (1.5, True)
+    *waiting, granted = lines(capsys)
+    assert waiting == [
+        "waiting for the devices of group demo: 2 ahead",
+        "waiting for the devices of group demo: 1 ahead",
+        "waiting for the devices of group demo: 0 ahead; device state is being moved",
+    ]
+    assert granted.startswith("granted for phase train after 0.")
+    assert granted.endswith("s, device state restored")
+
+
+def test_a_timeout_is_raised_in_time(mine: Interleaver, orchestrator: FakeOrchestrator) -> None:
+    left = threading.Event()
+
+    def answer(context: Any) -> Iterator[pb.AcquireUpdate]:
+        context.add_callback(left.set)
+        yield queued(1)
+        left.wait(10)
+
+    orchestrator.acquires.put(answer)
+    began = time.monotonic()
+
+    with pytest.raises(TimeoutError, match=r"devices of group demo were not granted within 0\.2 s"):
+        mine.acquire(timeout=0.2)
+
+    assert 0.2 <= time.monotonic() - began < 1.0
+    assert left.wait(10), "the orchestrator has heard that nobody waits"
+    assert mine.lease is None
+
+
+def test_a_timeout_counts_through_an_outage(mine: Interleaver, orchestrator: FakeOrchestrator) -> None:
+    orchestrator.stop()
+    began = time.monotonic()
+
+    with pytest.raises(TimeoutError):
+        mine.acquire(timeout=0.3)
+
+    assert 0.3 <= time.monotonic() - began < 0.8
+
+
+def test_an_orchestrator_that_is_down_is_waited_for_and_the_log_says_so_once(
+    mine: Interleaver, orchestrator: FakeOrchestrator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orchestrator.stop()
+    waiting = threading.Thread(target=mine.acquire)
+    waiting.start()
+    said = _until_said(capsys, "cannot be reached")
+
+    orchestrator.start()
+    waiting.join(15)
+
+    assert mine.lease is not None
+    assert said == (
+        f"[interleave] the orchestrator at {orchestrator.address} cannot be reached; "
+        "waiting, and trying again"
+    )
+    assert [line[:14] for line in lines(capsys)] == ["granted after "]
+
+
+def _until_said(capsys: pytest.CaptureFixture[str], text: str) -> str:
+    said, limit = "", time.monotonic() + 10
+    while text not in said:
+        said += capsys.readouterr().err
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    return said.strip()
+
+
+def test_an_acquire_goes_on_after_a_restart_in_the_middle(
+    mine: Interleaver, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.acquires.put(_cut)
+    orchestrator.acquires.put(refusal(Code.UNAVAILABLE, "Socket closed"))
+    orchestrator.acquires.put(refusal(Code.CANCELLED, "the server stops"))
+
+    assert mine.acquire("train", timeout=10).epoch == 1
+
+    assert [asked.phase for asked in orchestrator.asked] == ["train"] * 4
+
+
+def _cut(context: Any) -> Iterator[pb.AcquireUpdate]:
+    yield queued(3)
+    context.abort(Code.UNAVAILABLE, "Connection reset by peer")
+
+
+def test_a_grant_whose_stream_breaks_is_asked_for_again(
+    mine: Interleaver, orchestrator: FakeOrchestrator
+) -> None:
+    def answer(context: Any) -> Iterator[pb.AcquireUpdate]:
+        yield orchestrator.granted()
+        context.abort(Code.UNAVAILABLE, "Connection reset by peer")
+
+    orchestrator.acquires.put(answer)
+
+    assert mine.acquire(timeout=10).epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(Code.UNAUTHENTICATED, "NotAuthenticated"), (Code.NOT_FOUND, "NotRegistered")]
+)
+def test_a_job_that_is_not_known_yet_asks_again(
+    mine: Interleaver,
+    orchestrator: FakeOrchestrator,
+    capsys: pytest.CaptureFixture[str],
+    code: grpc.StatusCode,
+    name: str,
+) -> None:
+    orchestrator.acquires.put(refusal(code, "not known", name))
+
+    assert mine.acquire(timeout=10).epoch == 1
+
+    first, _granted = lines(capsys)
+    assert first == "the orchestrator does not know this job yet; waiting, and trying again"
+
+
+def test_a_job_that_stays_unknown_is_refused_after_the_grace(
+    mine: Interleaver, orchestrator: FakeOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_REGISTRATION_GRACE_S", 0.2)
+    for _ in range(20):
+        orchestrator.acquires.put(refusal(Code.NOT_FOUND, "job 17 is not registered", "NotRegistered"))
+
+    with pytest.raises(NotRegistered, match="job 17 is not registered"):
+        mine.acquire(timeout=10)
+
+    assert len(orchestrator.asked) > 1
+
+
+def test_the_grace_begins_anew_after_an_outage(
+    mine: Interleaver, orchestrator: FakeOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_REGISTRATION_GRACE_S", 0.1)
+    for _ in range(4):
+        orchestrator.acquires.put(refusal(Code.UNAVAILABLE, "Connection refused"))
+    orchestrator.acquires.put(refusal(Code.UNAUTHENTICATED, "token not known", "NotAuthenticated"))
+
+    assert mine.acquire(timeout=10).epoch == 1
+
+
+def test_an_error_of_the_orchestrator_is_raised_with_its_text(
+    mine: Interleaver, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.acquires.put(refusal(Code.INTERNAL, "it broke"))
+
+    with pytest.raises(InterleaveError, match=r"answered INTERNAL: it broke"):
+        mine.acquire()
+
+
+def test_a_yield_while_the_orchestrator_is_away_returns_and_is_delivered_later(
+    mine: Interleaver, orchestrator: FakeOrchestrator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine.acquire()
+    orchestrator.stop()
+    began = time.monotonic()
+
+    mine.yield_()
+
+    assert time.monotonic() - began < 2
+    assert lines(capsys) == [
+        f"the orchestrator at {orchestrator.address} cannot be reached; the yield is sent when it is back"
+    ]
+    orchestrator.start()
+    assert orchestrator.heard_yield.wait(15)
+    assert orchestrator.yielded == [1]
+
+
+def test_the_next_acquire_waits_until_the_yield_is_delivered(
+    mine: Interleaver, orchestrator: FakeOrchestrator
+) -> None:
+    mine.acquire()
+    orchestrator.yields.put(refuse_yield(Code.UNAVAILABLE, "Socket closed"))
+    orchestrator.yields.put(refuse_yield(Code.UNAVAILABLE, "Socket closed"))
+    mine.yield_()
+
+    mine.acquire()
+
+    assert orchestrator.yielded == [1]
+    assert mine.lease is not None
+    assert mine.lease.epoch == 2
+
+
+def test_an_acquire_that_cannot_deliver_the_yield_is_late_in_time(
+    mine: Interleaver, orchestrator: FakeOrchestrator
+) -> None:
+    mine.acquire()
+    orchestrator.stop()
+    mine.yield_()
+    began = time.monotonic()
+
+    with pytest.raises(TimeoutError):
+        mine.acquire(timeout=0.3)
+
+    assert time.monotonic() - began < 0.8
+    orchestrator.start()
+
+
+def test_a_yield_whose_answer_is_lost_is_sent_again_with_the_same_epoch(
+    mine: Interleaver, orchestrator: FakeOrchestrator
+) -> None:
+    def lose(context: Any) -> None:
+        orchestrator.yielded.append(1)
+        context.abort(Code.UNAVAILABLE, "Connection reset by peer")
+
+    mine.acquire()
+    orchestrator.yields.put(lose)
+
+    mine.yield_()
+
+    assert orchestrator.heard_yield.wait(15)
+    assert orchestrator.yielded == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (Code.ABORTED, "StaleLease"),
+        (Code.NOT_FOUND, "UnknownGroup"),
+        (Code.NOT_FOUND, "NotRegistered"),
+        (Code.UNAUTHENTICATED, "NotAuthenticated"),
+    ],
+)
+def test_a_lease_that_the_orchestrator_does_not_know_any_more_needs_no_yield(
+    mine: Interleaver, orchestrator: FakeOrchestrator, code: grpc.StatusCode, name: str
+) -> None:
+    mine.acquire()
+    orchestrator.yields.put(refuse_yield(Code.UNAVAILABLE, "Socket closed"))
+    orchestrator.yields.put(refuse_yield(code, "gone", name))
+
+    mine.yield_()
+
+    assert mine.acquire(timeout=10).epoch == 2
+    assert orchestrator.yielded == []
+
+
+def test_a_lease_that_was_taken_back_is_told_at_the_yield(
+    mine: Interleaver, orchestrator: FakeOrchestrator
+) -> None:
+    mine.acquire()
+    orchestrator.yields.put(refuse_yield(Code.ABORTED, "lease 1 has ended", "StaleLease"))
+
+    with pytest.raises(StaleLease):
+        mine.yield_()
+
+    assert mine.acquire().epoch == 2
+
+
+def test_a_process_that_ends_delivers_its_yield_first(
+    orchestrator: FakeOrchestrator, environ: dict[str, str]
+) -> None:
+    orchestrator.yields.put(refuse_yield(Code.UNAVAILABLE, "Socket closed"))
+    orchestrator.yields.put(refuse_yield(Code.UNAVAILABLE, "Socket closed"))
+    script = (
+        "from slurm_interleave.client import Interleaver; i = Interleaver.from_env(); i.acquire(); i.yield_()"
+    )
+
+    subprocess.run([sys.executable, "-c", script], env=environ, check=True, timeout=30)
+
+    assert orchestrator.yielded == [1]
+
+
+def test_an_interrupt_ends_an_acquire(mine: Interleaver, orchestrator: FakeOrchestrator) -> None:
+    gone = threading.Event()
+
+    def answer(context: Any) -> Iterator[pb.AcquireUpdate]:
+        context.add_callback(gone.set)
+        yield queued(1)
+        gone.wait(10)
+
+    orchestrator.acquires.put(answer)
+    script = (
+        "import os, signal, threading; from slurm_interleave.client import Interleaver\n"
+        "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try: Interleaver.from_env().acquire()\n"
+        "except KeyboardInterrupt: print('interrupted')"
+    )
+    member = mine._session.member  # type: ignore[union-attr]
+    environ = {
+        "INTERLEAVE_JOB_ID": member.job_id,
+        "INTERLEAVE_GROUP": member.group,
+        "INTERLEAVE_ORCHESTRATOR": member.address,
+        "INTERLEAVE_TOKEN": member.token,
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=30
+    )
+
+    assert done.stdout == "interrupted\n"
+    assert gone.wait(10)
