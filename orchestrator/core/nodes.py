@@ -9,6 +9,7 @@ from typing_extensions import assert_never
 from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.sql.rows import Key, Member, Part
@@ -43,6 +44,7 @@ class Nodes:
         """Take an agent's whole truth: jobs that it does not name are over on its node."""
         state = self._state
         state.nodes_up.add(event.node)
+        state.memory.update({Device(event.node, minor): size for minor, size in event.memory})
         told = {(job.job_id, job.group): job.attempt for job in event.jobs}
         for part in self._state.parts_on(event.node):
             if told.get((part.job_id, part.group)) != part.attempt:
@@ -65,7 +67,7 @@ class Nodes:
         """A job is on *node*; the same attempt again changes only where its device state is."""
         state, key = self._state, Key(job.job_id, job.group)
         for part in self._state.parts_on(node):
-            if part.job_id == job.job_id and (part.attempt != job.attempt or part.group != job.group):
+            if (part.job_id, part.group) == (job.job_id, job.group) and part.attempt != job.attempt:
                 self.part_over(node, part.job_id, part.attempt, at)
         known = state.parts.get(key, {}).get(node)
         if known is not None:
@@ -87,7 +89,7 @@ class Nodes:
         elif not set(job.nodes) <= set(member.nodes):
             state.put_member(replace(member, nodes=tuple(sorted({*member.nodes, *job.nodes}))))
         # Queued or holding before this node joined: its devices must be claimed too.
-        lease, waiter = state.leases.get(key), state.waiters.get(key)
+        lease, claim = state.leases.get(key), state.claims.get(key)
         part = Part(
             job.job_id,
             job.group,
@@ -99,8 +101,8 @@ class Nodes:
             token_sha256=job.token_sha256,
         )
         state.put_part(part)
-        if waiter is not None:
-            state.put_waiter(waiter)
+        if claim is not None:
+            state.put_waiter(state.waiters[claim], state.keeping[claim])
         if lease is not None:
             state.end_lease(key, SliceState.REVOKED, lease.granted)
         state.touch(state.devices(key))
@@ -119,8 +121,12 @@ class Nodes:
             return
         if context in (Context.SAVING, Context.RESTORING):
             context = Context.UNKNOWN
-        if key in self._state.leases and context is Context.NONE:
+        lease = self._state.leases.get(key)
+        if lease is not None and context is Context.NONE:
             context = Context.RESIDENT
+        if lease is not None and context is Context.SAVED:
+            # It was yielded, and saved after that, but the host lost the record of it.
+            self._state.end_lease(key, SliceState.YIELDED, lease.granted)
         self._state.set_context(key, node, context, size)
 
     def part_over(self, node: str, job_id: str, attempt: str, at: float) -> None:
@@ -146,8 +152,8 @@ class Nodes:
     def _leave(self, key: Key, at: float) -> None:
         """End the turn of a job that is over, and its wait for one."""
         state, member = self._state, self._state.members[key]
-        if key in state.waiters:
-            state.refuse(key, JobEnded(f"{key} has ended"))
+        if key in state.claims:
+            state.refuse(state.claims[key], JobEnded(f"{key} has ended"))
         if key in state.leases:
             state.end_lease(key, SliceState.JOB_ENDED, at)
         if not member.over:

@@ -50,7 +50,7 @@ class InterleaveService(rpc.InterleaveServicer):
         if request.group and not seen:
             raise UnknownGroup(f"group {request.group} is not known, or no job of yours is in it")
         return pb.StatusReply(
-            groups=[group_status(core, name) for name in seen],
+            groups=[group_status(core, name, self._arbiter.now()) for name in seen],
             nodes=[
                 pb.NodeStatus(name=link.node, connected=True, since=link.since, devices=len(link.devices))
                 for link in self._links.all()
