@@ -28,8 +28,8 @@ class Rules:
     yield_grace_s: float = 30.0
     # Whether a job that does not yield then is saved under way and queued again; else it is only asked.
     force: bool = False
-    # Save a context in the background when its job yields and nobody waits: off, always, or when by the learned
-    # lengths of their phases another job of its devices will ask first.
+    # Save a context in the background when its job yields and nobody waits: off, always, or learned, that is
+    # when by the learned lengths of their phases another job of its devices will ask first.
     eager: str = "off"
     # Leave two contexts on a device that has room for both, as far as their sizes are known.
     co_resident: bool = False

@@ -1,7 +1,7 @@
 """The grant rule.
 
-The unit of exclusion is the physical device, whatever group a job named. A waiter is granted when it conflicts
-with no holder and with no waiter before it, and its own context alone is on its devices.
+The unit of exclusion is the physical device, whatever group a job named. A waiter is granted when it
+conflicts with no holder and with no waiter before it, and its own context alone is on its devices.
 """
 
 from __future__ import annotations
