@@ -18,6 +18,7 @@ from typing import Protocol
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.journal import journal
 from slurm_interleave.sql import rows
@@ -45,7 +46,9 @@ News = cmd.Grant | cmd.Refuse | cmd.Place
 class Arbiter:
     """Owns the core and its memory; lives in one event loop."""
 
-    def __init__(self, store: Store, agents: Agents, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, agents: Agents, rules: Rules, clock: Callable[[], float] = time.time
+    ) -> None:
         self._store = store
         self._agents = agents
         self._clock = clock
@@ -53,8 +56,10 @@ class Arbiter:
         self._batches: list[_Batch] = []
         self._work = asyncio.Event()
         self._callers: dict[ev.CallId, asyncio.Queue[News]] = {}
+        self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
+        self._watchers: set[asyncio.Queue[str]] = set()
         self._numbers = itertools.count(1)
-        self.core = Core(_remembered(store), store.generation)
+        self.core = Core(_remembered(store), store.generation, rules)
         self._submit(self.core.start(clock()))
 
     async def run(self) -> None:
@@ -86,29 +91,27 @@ class Arbiter:
         await self._submit(changes)
 
     async def acquire(
-        self, job_id: str, group: str, phase: str
-    ) -> AsyncGenerator[cmd.Place | rows.Lease, None]:
-        """Wait until the member holds its devices: yields its places in the queue, at last its lease.
+        self, job_id: str, groups: Sequence[str], phase: str, *, independent: bool = False
+    ) -> AsyncGenerator[cmd.Place | cmd.Grant, None]:
+        """Wait until the job holds the devices of *groups*: yields places in the queue, at last the grant.
 
-        If the caller goes before he has taken the lease, the waiter leaves the queue or the grant is given
+        If the caller goes before he has taken the grant, the waiter leaves the queue or the grant is given
         back. Raises what refuses the call.
         """
-        call = ev.CallId(next(self._numbers))
-        commands = self.core.handle(ev.Acquire(self._clock(), job_id, group, phase, call))
+        call, at = ev.CallId(next(self._numbers)), self._clock()
+        also = tuple(groups[1:])
+        commands = self.core.handle(ev.Acquire(at, job_id, groups[0], phase, call, also, independent))
         news = self._callers[call] = asyncio.Queue()
         self._submit(commands)
         answered = False
         try:
             while not answered:
-                match await news.get():
-                    case cmd.Grant(lease=lease):
-                        yield lease
-                        answered = True
-                    case cmd.Refuse(error=error):
-                        answered = True
-                        raise error
-                    case place:
-                        yield place
+                update = await news.get()
+                if isinstance(update, cmd.Refuse):
+                    answered = True
+                    raise update.error
+                yield update
+                answered = isinstance(update, cmd.Grant)
         finally:
             del self._callers[call]
             if not answered:
@@ -116,13 +119,35 @@ class Arbiter:
 
     async def acquire_lease(self, job_id: str, group: str) -> rows.Lease:
         """The same for a caller who does not care for his place."""
-        async with contextlib.aclosing(self.acquire(job_id, group, "")) as updates:
-            # To the end: an acquire that is left at its lease gives it back.
+        leases: list[rows.Lease] = []
+        async with contextlib.aclosing(self.acquire(job_id, [group], "")) as updates:
+            # To the end: an acquire that is left at its grant gives it back.
             async for update in updates:
-                last = update
-        if not isinstance(last, rows.Lease):
-            raise AssertionError("an acquire ends with a lease or an error")
-        return last
+                if isinstance(update, cmd.Grant):
+                    leases.append(update.lease)
+        return leases[0]
+
+    @contextlib.contextmanager
+    def listening(self, key: rows.Key) -> Iterator[asyncio.Queue[cmd.Notice]]:
+        """Give a queue of what the holder *key* should know."""
+        news: asyncio.Queue[cmd.Notice] = asyncio.Queue()
+        self._listeners.setdefault(key, set()).add(news)
+        try:
+            yield news
+        finally:
+            self._listeners[key].discard(news)
+            if not self._listeners[key]:
+                del self._listeners[key]
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[asyncio.Queue[str]]:
+        """Give a queue of the groups that change."""
+        changed: asyncio.Queue[str] = asyncio.Queue()
+        self._watchers.add(changed)
+        try:
+            yield changed
+        finally:
+            self._watchers.discard(changed)
 
     async def yield_lease(self, job_id: str, group: str, epoch: int) -> int:
         """End a lease; return how many members it kept waiting."""
@@ -160,6 +185,12 @@ class Arbiter:
             case cmd.WakeMe():
                 delay = max(command.wake.at - self._clock(), 0.0)
                 asyncio.get_running_loop().call_later(delay, self.post, command.wake)
+            case cmd.Notice():
+                for listener in self._listeners.get(command.key, ()):
+                    listener.put_nowait(command)
+            case cmd.GroupChanged():
+                for watcher in self._watchers:
+                    watcher.put_nowait(command.group)
             case cmd.Grant() | cmd.Refuse() | cmd.Place():
                 for call in command.calls & self._callers.keys():
                     self._callers[call].put_nowait(command)

@@ -88,6 +88,13 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class GroupChanged:
+    """Something that can be seen of *group* has changed."""
+
+    group: str
+
+
+@dataclass(frozen=True)
 class Yielded:
     """The answer to a `Yield`: how many waiters the lease kept waiting."""
 
@@ -110,4 +117,6 @@ class Note:
     text: str
 
 
-Command = Put | Drop | Advance | Operate | Grant | Refuse | Place | Notice | Yielded | WakeMe | Note
+Command = (
+    Put | Drop | Advance | Operate | Grant | Refuse | Place | Notice | GroupChanged | Yielded | WakeMe | Note
+)

@@ -6,7 +6,7 @@ from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.calls import Calls
-from slurm_interleave.orchestrator.core.commands import Command, Place, WakeMe
+from slurm_interleave.orchestrator.core.commands import Command, GroupChanged, Place, WakeMe
 from slurm_interleave.orchestrator.core.habits import Habits
 from slurm_interleave.orchestrator.core.limits import Limits
 from slurm_interleave.orchestrator.core.nodes import Nodes
@@ -170,6 +170,7 @@ class Core:
 
     def _note_group_states(self, at: float) -> None:
         for group in self.state.changed_groups:
+            self.state.out.append(GroupChanged(group))
             if group not in self.state.groups:
                 self._group_states.pop(group, None)
                 continue

@@ -61,7 +61,8 @@ class AgentLinkService(rpc.AgentLinkServicer):
         self._links.open(link)
         log.info("agent.connected", extra={"node": link.node, "jobs": len(hello.jobs)})
         jobs = tuple(registration(job) for job in hello.jobs)
-        await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs))
+        memory = tuple((device.index, device.memory_bytes) for device in hello.devices)
+        await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs, memory))
         return link
 
     async def _read(self, link: Link, messages: AsyncIterator[pb.AgentMessage]) -> None:
