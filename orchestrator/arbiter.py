@@ -119,13 +119,10 @@ class Arbiter:
 
     async def acquire_lease(self, job_id: str, group: str) -> rows.Lease:
         """The same for a caller who does not care for his place."""
-        leases: list[rows.Lease] = []
         async with contextlib.aclosing(self.acquire(job_id, [group], "")) as updates:
             # To the end: an acquire that is left at its grant gives it back.
-            async for update in updates:
-                if isinstance(update, cmd.Grant):
-                    leases.append(update.lease)
-        return leases[0]
+            grants = [update async for update in updates if isinstance(update, cmd.Grant)]
+        return grants[0].lease
 
     @contextlib.contextmanager
     def listening(self, key: rows.Key) -> Iterator[asyncio.Queue[cmd.Notice]]:
@@ -185,15 +182,21 @@ class Arbiter:
             case cmd.WakeMe():
                 delay = max(command.wake.at - self._clock(), 0.0)
                 asyncio.get_running_loop().call_later(delay, self.post, command.wake)
+            case cmd.Notice() | cmd.GroupChanged() | cmd.Grant() | cmd.Refuse() | cmd.Place():
+                self._spread(command)
+
+    def _spread(self, news: News | cmd.Notice | cmd.GroupChanged) -> None:
+        """Tell those whom it concerns."""
+        match news:
             case cmd.Notice():
-                for listener in self._listeners.get(command.key, ()):
-                    listener.put_nowait(command)
+                for listener in self._listeners.get(news.key, ()):
+                    listener.put_nowait(news)
             case cmd.GroupChanged():
                 for watcher in self._watchers:
-                    watcher.put_nowait(command.group)
-            case cmd.Grant() | cmd.Refuse() | cmd.Place():
-                for call in command.calls & self._callers.keys():
-                    self._callers[call].put_nowait(command)
+                    watcher.put_nowait(news.group)
+            case _:
+                for call in news.calls & self._callers.keys():
+                    self._callers[call].put_nowait(news)
 
 
 def _changes(
