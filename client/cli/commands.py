@@ -6,6 +6,7 @@ import click
 
 from slurm_interleave.client.cli.status import status
 from slurm_interleave.client.cli.timeline_command import timeline
+from slurm_interleave.client.cli.yield_command import yield_
 
 
 @click.group(
@@ -23,3 +24,4 @@ def command(context: click.Context) -> None:
 
 command.add_command(status)
 command.add_command(timeline)
+command.add_command(yield_)
