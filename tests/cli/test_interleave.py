@@ -217,9 +217,9 @@ def test_a_timeline_can_be_drawn_from_a_file_of_slices(call: Call, tmp_path: Pat
 def test_yield_takes_back_what_the_job_holds(call: Call, orchestrator: GivenOrchestrator) -> None:
     orchestrator.reply = pb.StatusReply(groups=[demo_group()])
 
-    done = call("yield", "17")
+    done = call(main, "yield", "17")
 
-    assert done.code == 0
+    assert done.status == 0
     assert orchestrator.requests[-1] == pb.RevokeRequest(job_id="17", group="demo")
     assert done.out == "job 17: the devices of group demo were taken back\n"
 
@@ -227,7 +227,7 @@ def test_yield_takes_back_what_the_job_holds(call: Call, orchestrator: GivenOrch
 def test_yield_of_a_job_that_holds_nothing_is_one_line(call: Call, orchestrator: GivenOrchestrator) -> None:
     orchestrator.reply = pb.StatusReply(groups=[demo_group()])
 
-    done = call("yield", "18")
+    done = call(main, "yield", "18")
 
-    assert done.code == 1
+    assert done.status == 1
     assert "job 18 holds no devices" in done.err
