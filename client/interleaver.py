@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ class Interleaver:
         self._session = session
         self._lease: Lease | None = None
         self._depth = 0
+        self._by_turn = False  # the lease was taken by a turn, whose end yields it
         self._lock = threading.RLock()
 
     @classmethod
@@ -85,16 +85,21 @@ class Interleaver:
     def turn(self, phase: str = "", timeout: float | None = None) -> Iterator[Lease]:
         """Hold the devices for the body of a `with`, or as a decorator for each call of a function.
 
-        A turn inside a turn changes nothing: the outermost one yields. An exception of the body is never
-        replaced by one of the yield.
+        A turn inside a turn, or after an `acquire`, changes nothing: who took the lease yields it. An
+        exception of the body is never replaced by one of the yield.
         """
-        lease = self.acquire(phase, timeout)
         with self._lock:
+            held = self._lease is not None
+            lease = self.acquire(phase, timeout)
+            if not self._depth:
+                self._by_turn = not held
             self._depth += 1
         try:
             yield lease
-        finally:
-            self._leave(failing=sys.exc_info()[0] is not None)
+        except BaseException:
+            self._leave(failing=True)
+            raise
+        self._leave(failing=False)
 
     def close(self) -> None:
         """Yield if a lease is held, and close the connection."""
@@ -107,7 +112,7 @@ class Interleaver:
     def _leave(self, failing: bool) -> None:
         with self._lock:
             self._depth -= 1
-            if self._depth:
+            if self._depth or not self._by_turn:
                 return
             try:
                 self.yield_()

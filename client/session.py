@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import grpc
 
 from slurm_interleave.client.connect import Unreachable, credentials, domain_error, open_channel
-from slurm_interleave.client.core.errors import InterleaveError, NotAuthenticated, NotRegistered, StaleLease
+from slurm_interleave.client.core.errors import InterleaveError, NotAuthenticated, NotRegistered
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
@@ -64,8 +64,8 @@ class Session:
         Raises `TimeoutError` after *timeout_s* seconds, `NotRegistered` if the orchestrator does not know the
         job, `JobFaulted` if its device state is lost.
         """
-        self._finish_delivery(timeout_s)
         began = time.monotonic()
+        self._finish_delivery(timeout_s)
         told = _Telling(self.member, self._tell, began)
         attempt = 0
         while True:
@@ -75,8 +75,9 @@ class Session:
             try:
                 return self._acquire_once(phase, left, told)
             except grpc.RpcError as error:
-                self._may_try_again(error, timeout_s, began, told)
-            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+                self._may_try_again(error, timeout_s, told)
+            pause = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
+            time.sleep(pause if left is None else min(pause, left))
             attempt += 1
 
     def yield_lease(self, epoch: int) -> int:
@@ -108,31 +109,29 @@ class Session:
 
     def _acquire_once(self, phase: str, timeout_s: float | None, told: _Telling) -> Lease:
         request = pb.AcquireRequest(job_id=self.member.job_id, group=self.member.group, phase=phase)
-        for update in self._stub().Acquire(request, timeout=timeout_s, metadata=self._credentials()):
+        call = self._stub().Acquire(request, timeout=timeout_s, metadata=self._credentials())
+        for update in call:
             if update.WhichOneof("update") == "queued":
                 told.queued(update.queued)
                 continue
             lease = update.granted
+            # A grant whose stream does not end well may have been given back: ask again.
+            if call.code() is not grpc.StatusCode.OK:
+                raise call
             told.granted(phase, lease)
             return Lease(lease.epoch, lease.waited_s, lease.context_restored, lease.switch_s)
         raise InterleaveError(
             f"the orchestrator at {self.member.address} ended the acquire without an answer"
         )
 
-    def _may_try_again(
-        self, error: grpc.RpcError, timeout_s: float | None, began: float, told: _Telling
-    ) -> None:
+    def _may_try_again(self, error: grpc.RpcError, timeout_s: float | None, told: _Telling) -> None:
         """Return if the call may be made again; else raise what *error* means."""
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise self._late(timeout_s, error) from None
         domain = domain_error(error, self.member.address)
         if isinstance(domain, Unreachable):
             told.away(f"the orchestrator at {self.member.address} cannot be reached")
-        elif isinstance(domain, (NotRegistered, NotAuthenticated)) and (
-            time.monotonic() - began < _REGISTRATION_GRACE_S
-        ):
-            told.away("the orchestrator does not know this job yet")
-        else:
+        elif not (isinstance(domain, (NotRegistered, NotAuthenticated)) and told.unknown()):
             raise domain from None
 
     def _yield_once(self, epoch: int) -> int:
@@ -148,7 +147,8 @@ class Session:
             try:
                 self._yield_once(epoch)
             except grpc.RpcError as error:
-                if isinstance(domain_error(error, self.member.address), StaleLease):
+                # An error of the orchestrator's own says that there is no such lease any more.
+                if type(domain_error(error, self.member.address)) not in (Unreachable, InterleaveError):
                     return
             else:
                 return
@@ -185,6 +185,7 @@ class _Telling:
         self._member, self._tell, self._began = member, tell, began
         self._last: tuple[int, str] | None = None
         self._away_told = float("-inf")
+        self._unknown_since: float | None = None
         self._waited = False
 
     def queued(self, update: pb.Queued) -> None:
@@ -193,7 +194,17 @@ class _Telling:
             why = f"; {update.reason}" if update.reason else ""
             self._tell(f"waiting for the devices of group {self._member.group}: {update.ahead} ahead{why}")
 
+    def unknown(self) -> bool:
+        """Tell whether the orchestrator, which does not know the job, may still hear of it."""
+        since = self._unknown_since = self._unknown_since or time.monotonic()
+        self._say_away("the orchestrator does not know this job yet")
+        return time.monotonic() - since < _REGISTRATION_GRACE_S
+
     def away(self, what: str) -> None:
+        self._unknown_since = None
+        self._say_away(what)
+
+    def _say_away(self, what: str) -> None:
         now = time.monotonic()
         if now - self._away_told >= 30:
             self._away_told, self._waited = now, True

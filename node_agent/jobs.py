@@ -104,7 +104,7 @@ class Jobs:
 
     def describe(self, job: Job) -> pb.JobReport:
         """Return what the orchestrator must know of *job*."""
-        request, context = job.request, self._operations.refresh(job)
+        request, context = job.request, self._operations.reported(job)
         return pb.JobReport(
             job_id=request.job,
             attempt=job.attempt,

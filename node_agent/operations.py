@@ -56,12 +56,20 @@ class Operations:
         self._tasks: OrderedDict[str, asyncio.Task[Result]] = OrderedDict()
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
+        self._waiting: list[str] = []  # jobs with an order that waits for others
 
     def refresh(self, job: Job) -> JobContext:
         """Look where the job's state is, remember and return it. Leaves a job with a move under way alone."""
         if job.job_id not in self._targets:
             job.context = contexts.reconciled(job.context, self.backend.look(job.job_id))
         return job.context
+
+    def reported(self, job: Job) -> JobContext:
+        """Return what the orchestrator is told of *job*: a restore that waits its turn counts as begun."""
+        context = self.refresh(job)
+        if job.job_id in self._waiting:
+            return replace(context, state=Context.RESTORING)
+        return context
 
     def as_called(self, job: Job) -> JobContext:
         """Return what the v1alpha1 service says of *job*: where nobody can see nothing, something may be."""
@@ -129,12 +137,15 @@ class Operations:
     async def _order_after(
         self, before: Sequence[asyncio.Task[Result]], verb: Verb, job_id: str, attempt: str
     ) -> Result:
-        for task in before:
-            failed = (await asyncio.shield(task)).outcome.error
-            if failed:
-                job = self._state.jobs.get(job_id)
-                context = job.context.state if job is not None else Context.NONE
-                return Result(Outcome(context, error=f"not begun, since what comes before failed: {failed}"))
+        self._waiting.append(job_id)
+        try:
+            failed = await _first_failure(before)
+        finally:
+            self._waiting.remove(job_id)
+        if failed:
+            job = self._state.jobs.get(job_id)
+            context = job.context.state if job is not None else Context.NONE
+            return Result(Outcome(context, error=f"not begun, since what comes before failed: {failed}"))
         return await self._order(verb, job_id, attempt)
 
     async def _order(self, verb: Verb, job_id: str, attempt: str) -> Result:
@@ -196,6 +207,14 @@ class Operations:
             log.info(f"{verb.value}.done", extra={**fields, "bytes": outcome.moved})
         else:
             log.warning(f"{verb.value}.failed", extra={**fields, "reason": outcome.error})
+
+
+async def _first_failure(before: Sequence[asyncio.Task[Result]]) -> str:
+    """Wait for all of *before*, or for the first that fails; return why, or nothing."""
+    for ended in asyncio.as_completed([asyncio.shield(task) for task in before]):
+        if failed := (await ended).outcome.error:
+            return failed
+    return ""
 
 
 def _gone(job_id: str, verb: Verb) -> Result:

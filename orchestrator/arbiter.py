@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+from slurm_interleave.client.core.errors import InterleaveError, NotInTime
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
@@ -59,6 +60,7 @@ class Arbiter:
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
         self._watchers: set[asyncio.Queue[str]] = set()
         self._numbers = itertools.count(1)
+        self._broken: Exception | None = None
         self.core = Core(_remembered(store), store.generation, rules)
         self._submit(self.core.start(clock()))
 
@@ -68,6 +70,8 @@ class Arbiter:
         while True:
             await self._work.wait()
             self._work.clear()
+            if self._broken is not None:
+                raise self._broken
             batches, self._batches = self._batches, []
             changes, epoch = _changes(command for batch in batches for command in batch.commands)
             if changes or epoch is not None:
@@ -76,39 +80,49 @@ class Arbiter:
             for batch in batches:
                 for command in batch.commands:
                     self._perform(command)
-                batch.recorded.set_result(batch.commands)
+                if not batch.recorded.done():  # else whoever told it is gone
+                    batch.recorded.set_result(batch.commands)
 
     async def tell(self, event: ev.Event) -> Sequence[cmd.Command]:
         """Decide on *event*; return its commands when they are recorded and done."""
-        return await self._submit(self.core.handle(event))
+        return await self._submit(self._decide(event))
 
     def post(self, event: ev.Event) -> None:
         """Decide on *event* without waiting for the record."""
-        self._submit(self.core.handle(event))
+        self._submit(self._decide(event))
 
     async def remember(self, changes: Sequence[cmd.Put | cmd.Drop]) -> None:
         """Record rows that no decision depends on, such as the book of placement."""
         await self._submit(changes)
 
     async def acquire(
-        self, job_id: str, groups: Sequence[str], phase: str, *, independent: bool = False
+        self,
+        job_id: str,
+        groups: Sequence[str],
+        phase: str,
+        within_s: float | None = None,
+        *,
+        independent: bool = False,
     ) -> AsyncGenerator[cmd.Place | cmd.Grant, None]:
         """Wait until the job holds the devices of *groups*: yields places in the queue, at last the grant.
 
         If the caller goes before he has taken the grant, the waiter leaves the queue or the grant is given
-        back. Raises what refuses the call.
+        back; so it is after *within_s* seconds too. Raises what refuses the call, and `NotInTime`.
         """
-        call, at = ev.CallId(next(self._numbers)), self._clock()
-        also = tuple(groups[1:])
-        commands = self.core.handle(ev.Acquire(at, job_id, groups[0], phase, call, also, independent))
+        call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
+        event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent)
+        commands = self._decide(event)
         news = self._callers[call] = asyncio.Queue()
         self._submit(commands)
+        if within_s is not None:
+            late = NotInTime(f"job {job_id}: the devices of {', '.join(groups)} were not granted in time")
+            refusal = cmd.Refuse(frozenset({call}), late)
+            asyncio.get_running_loop().call_later(within_s, news.put_nowait, refusal)
         answered = False
         try:
             while not answered:
                 update = await news.get()
                 if isinstance(update, cmd.Refuse):
-                    answered = True
                     raise update.error
                 yield update
                 answered = isinstance(update, cmd.Grant)
@@ -117,9 +131,9 @@ class Arbiter:
             if not answered:
                 self.post(ev.Cancel(self._clock(), call))
 
-    async def acquire_lease(self, job_id: str, group: str) -> rows.Lease:
+    async def acquire_lease(self, job_id: str, group: str, within_s: float | None = None) -> rows.Lease:
         """The same for a caller who does not care for his place."""
-        async with contextlib.aclosing(self.acquire(job_id, [group], "")) as updates:
+        async with contextlib.aclosing(self.acquire(job_id, [group], "", within_s)) as updates:
             # To the end: an acquire that is left at its grant gives it back.
             grants = [update async for update in updates if isinstance(update, cmd.Grant)]
         return grants[0].lease
@@ -158,6 +172,8 @@ class Arbiter:
             [s for s in self.core.state.live_slices() if wanted.matches(s)],
         )
         pages = await loop.run_in_executor(None, lambda: list(self._store.slices(wanted)))
+        ended = {row.epoch for page in pages for row in page}  # some since the look at the live ones
+        live = [row for row in live if row.epoch not in ended]
         return itertools.chain(pages, [live] if live else [])
 
     def now(self) -> float:
@@ -167,6 +183,17 @@ class Arbiter:
     def close(self) -> None:
         """End the writer; what was not written yet was not answered either."""
         self._writer.shutdown(wait=True)
+
+    def _decide(self, event: ev.Event) -> Sequence[cmd.Command]:
+        """Ask the core. After an error that it did not mean, nobody knows what it thinks: `run` raises it."""
+        try:
+            return self.core.handle(event)
+        except InterleaveError:
+            raise
+        except Exception as error:
+            self._broken = error
+            self._work.set()
+            raise
 
     def _submit(self, commands: Sequence[cmd.Command]) -> asyncio.Future[Sequence[cmd.Command]]:
         batch = _Batch(commands, asyncio.get_running_loop().create_future())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import pwd
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from slurm_interleave.client.connect import MUNGE_KEY, TOKEN_KEY
@@ -71,5 +72,8 @@ class Gate:
         return Caller(self._core.state.members[key].uid, job_id=key.job_id)
 
 
-def _uids(names: tuple[str, ...]) -> set[int]:
-    return {user.pw_uid for user in pwd.getpwall() if user.pw_name in names}
+def _uids(names: tuple[str, ...]) -> Iterator[int]:
+    """Return the users of *names* that this host has; by name, since LDAP may not list all."""
+    for name in names:
+        with contextlib.suppress(KeyError):
+            yield pwd.getpwnam(name).pw_uid

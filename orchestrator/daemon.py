@@ -17,6 +17,7 @@ from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.core.hook_server import HookServer
+from slurm_interleave.client.core.names import parse_job_id
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -53,6 +54,8 @@ class Orchestrator:
         self, config: OrchestratorConfig, placement: PlacementConfig, rules: Rules, store: Store
     ) -> None:
         self._config = config
+        self.ready = asyncio.Event()
+        self.port = 0  # once it is ready
         self.links = Links()
         self.arbiter = Arbiter(store, self.links, rules)
         self.reservations = Reservations(self.arbiter, store.all(Reservation))
@@ -68,15 +71,20 @@ class Orchestrator:
             tasks.append(asyncio.create_task(self._helper.run(), name="placement"))
             tasks.append(asyncio.create_task(self._nudge(self._helper), name="nudge"))
         try:
-            async with self._server() as port, HookServer(self._config.socket, {"job-over": self._job_over}):
-                log.info("ready", extra={"port": port, "cluster": self._config.cluster, "pid": os.getpid()})
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+            hooks = {"job-over": self._job_over}
+            async with self._server() as self.port, HookServer(self._config.socket, hooks):
+                extra = {"port": self.port, "cluster": self._config.cluster, "pid": os.getpid()}
+                log.info("ready", extra=extra)
+                self.ready.set()
+                try:
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        task.result()
+                finally:
+                    # First of all nothing is written any more: calls that a stop cuts keep their places.
+                    await _end(tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end(tasks)
             self.arbiter.close()
 
     @contextlib.asynccontextmanager
@@ -103,7 +111,8 @@ class Orchestrator:
 
     async def _job_over(self, request: dict[str, object]) -> dict[str, object]:
         """The slurmctld epilog: a job is over on all nodes."""
-        await self.arbiter.tell(JobOver(self.arbiter.now(), str(request.get("job", ""))))
+        job_id = parse_job_id(str(request.get("job", "")))
+        await self.arbiter.tell(JobOver(self.arbiter.now(), job_id))
         if self._helper is not None:
             self._helper.nudge()
         return {}
@@ -113,6 +122,12 @@ class Orchestrator:
             await self.links.changed.wait()
             self.links.changed.clear()
             helper.nudge()
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def main() -> None:

@@ -26,7 +26,9 @@ class Link:
     node: str
     devices: tuple[int, ...]
     since: float
+    memory: tuple[tuple[int, int], ...] = ()  # of each device, in bytes
     orders: asyncio.Queue[pb.AgentOrder] = field(default_factory=asyncio.Queue)
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)  # by a newer stream of the same node
 
 
 class Links:
@@ -38,6 +40,9 @@ class Links:
 
     def open(self, link: Link) -> None:
         """Make *link* the one of its node."""
+        old = self._links.get(link.node)
+        if old is not None:
+            old.replaced.set()
         self._links[link.node] = link
         self.changed.set()
 

@@ -87,10 +87,22 @@ class JobEnded(InterleaveError):
     status = "CANCELLED"
 
 
+class NotInTime(InterleaveError):
+    """The devices were not granted before the caller's deadline."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
 class Replaced(InterleaveError):
     """Another orchestrator has taken over the database; this one must stop."""
 
     status = "ABORTED"
+
+
+class DatabaseFailed(InterleaveError):
+    """The orchestrator's database did not do what was asked; the text says why."""
+
+    status = "UNAVAILABLE"
 
 
 class AgentUnreachable(InterleaveError):

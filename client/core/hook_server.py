@@ -50,11 +50,13 @@ class HookServer:
         self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            reply = await self._reply(reader, writer)
-            writer.write(json.dumps(reply).encode() + b"\n")
-            await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError):
+                reply = await self._reply(reader, writer)
+                writer.write(json.dumps(reply).encode() + b"\n")
+                await writer.drain()
+        finally:
+            writer.close()
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
         uid = _peer_uid(writer.get_extra_info("socket"))

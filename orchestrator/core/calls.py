@@ -41,8 +41,8 @@ class Calls:
             )
         return key
 
-    def acquire(self, event: ev.Acquire) -> Key | None:
-        """Queue a caller; return the new waiter, or None if there was one, or nothing to wait for.
+    def acquire(self, event: ev.Acquire) -> tuple[Key | None, bool]:
+        """Queue a caller; return the waiter that it waits with, if it must wait, and whether that is new.
 
         Raises `UnknownGroup`, `NotRegistered`, `JobFaulted`, `Busy` and `Deadlock`.
         """
@@ -54,16 +54,16 @@ class Calls:
         wanted = [key for key in keys if key not in state.leases]
         if not wanted:
             leases = [state.leases[key] for key in keys]
-            state.attach(keys[0], {event.call})
+            # Not attached: the leases were not made for this call, so its end must not end them.
             state.out.append(Grant(leases[0], frozenset({event.call}), tuple(leases[1:])))
-            return None
+            return None, False
         claim = self._claim_of(wanted)
         new = claim is None
         if claim is None:
             claim = self._queue(event, wanted)
         state.attach(claim, {event.call})
         state.touch(state.claimed_devices(claim))
-        return claim if new else None
+        return claim, new
 
     def _claim_of(self, wanted: list[Key]) -> Key | None:
         """Return the waiter for exactly these members; raises `Busy` if one waits with others."""

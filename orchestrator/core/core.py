@@ -22,7 +22,7 @@ from slurm_interleave.sql.rows import Key
 
 # After a restart a waiter's caller has this long to come back before it loses its place.
 RETURN_GRACE_S = 10.0
-# Only the head of a queue is told each change of its place.
+# Only the head of a queue is told each change of its place; the others are told their first one.
 TOLD_PLACES = 8
 _DEFAULTS = Rules()
 
@@ -43,6 +43,7 @@ class Core:
         self.turns = Turns(self.state, self.switches, order, rules, self.habits)
         self.limits = Limits(self.state, rules)
         self._told: dict[Key, tuple[int, str]] = {}
+        self._asked: dict[Key, None] = {}
         self._group_states: dict[str, tuple[GroupState, float]] = {}
 
     def start(self, at: float) -> list[Command]:
@@ -77,8 +78,11 @@ class Core:
         return self._finish(event.at)
 
     def _acquire(self, event: ev.Acquire) -> None:
-        waiter = self.calls.acquire(event)
+        waiter, new = self.calls.acquire(event)
         if waiter is not None:
+            self._told.pop(waiter, None)
+            self._asked[waiter] = None
+        if waiter is not None and new:
             self.habits.acquired(waiter, event.at)
             self.limits.queued(waiter, event.at)
 
@@ -92,12 +96,12 @@ class Core:
         if isinstance(event, ev.HoldCheck):
             self.limits.check(key, event.epoch, event.at)
             return
+        self.switches.back_off_over(key, event.at)
         waiter = self.state.waiters.get(key)
-        if waiter is None or waiter.seq != event.seq:
+        if waiter is None:
             return
         self.state.touch(self.state.claimed_devices(key))
-        backed_off = self.switches.not_before.pop(key, None) is not None
-        if not (self.state.calls.get(key) or waiter.told or backed_off):
+        if waiter.seq == event.seq and not (self.state.calls.get(key) or waiter.told):
             self.state.refuse(key, JobEnded(f"{key}: its caller did not come back"))
 
     def _finish(self, at: float) -> list[Command]:
@@ -149,12 +153,12 @@ class Core:
         return self.habits.another_comes_first(key, others)
 
     def _tell_places(self, devices: dict[Device, None], at: float) -> None:
-        """Tell those at the head of the touched queues where they stand now."""
-        heads: dict[Key, None] = {}
+        """Tell those at the head of the touched queues, and who has just asked, where they stand now."""
+        heads, self._asked = self._asked, {}
         for device in devices:
             for _, key in zip(range(TOLD_PLACES), self.state.book.queue(device), strict=False):
                 heads[key] = None
-        for key in heads:
+        for key in (key for key in heads if key in self.state.waiters):
             place = self.turns.place(key, at)
             if self.state.calls.get(key) and place != self._told.get(key):
                 self._told[key] = place

@@ -21,6 +21,8 @@ class Nodes:
     def __init__(self, state: State, switches: Switches) -> None:
         self._state = state
         self._switches = switches
+        # Attempts by node that are over, by all that is known, although the node's agent has not said so.
+        self._ended: dict[str, set[str]] = {}
 
     def handle(self, event: ev.NodeEvent) -> None:
         """Take what a node or Slurm says."""
@@ -46,11 +48,12 @@ class Nodes:
         state.nodes_up.add(event.node)
         state.memory.update({Device(event.node, minor): size for minor, size in event.memory})
         told = {(job.job_id, job.group): job.attempt for job in event.jobs}
+        self._ended.get(event.node, set()).intersection_update(told.values())
         for part in self._state.parts_on(event.node):
             if told.get((part.job_id, part.group)) != part.attempt:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
         for job in event.jobs:
-            self.register(event.node, job, event.at)
+            self.register(event.node, job, event.at, hello=True)
             state.changed_groups[job.group] = None
         for part in state.parts_on(event.node):
             state.touch(state.devices(Key(part.job_id, part.group)))
@@ -63,31 +66,28 @@ class Nodes:
             self._state.touch(self._state.devices(Key(part.job_id, part.group)))
             self._state.changed_groups[part.group] = None
 
-    def register(self, node: str, job: ev.Registration, at: float) -> None:
+    def register(self, node: str, job: ev.Registration, at: float, *, hello: bool = False) -> None:
         """A job is on *node*; the same attempt again changes only where its device state is."""
         state, key = self._state, Key(job.job_id, job.group)
+        if self._is_stale(node, key, job, hello=hello):
+            return
         for part in self._state.parts_on(node):
             if (part.job_id, part.group) == (job.job_id, job.group) and part.attempt != job.attempt:
                 self.part_over(node, part.job_id, part.attempt, at)
         known = state.parts.get(key, {}).get(node)
         if known is not None:
-            self._reported(key, node, job.context, job.bytes)
+            self._reported(key, node, job.context, job.bytes, job.fault)
         else:
             self._join(node, job, at)
-        if job.fault and not state.members[key].fault:
-            state.fault(key, job.fault)
+            self._reported(key, node, job.context, job.bytes, job.fault)
 
     def _join(self, node: str, job: ev.Registration, at: float) -> None:
         state, key = self._state, Key(job.job_id, job.group)
         member = state.members.get(key)
-        if member is None or member.over:
-            # Slurm starts a job again only when its last run is cleaned up everywhere.
-            for stale in list(state.parts.get(key, {}).values()):
-                state.drop_part(stale)
-                self._switches.part_over(key, stale.node, at)
-            state.put_member(_member(job))
-        elif not set(job.nodes) <= set(member.nodes):
-            state.put_member(replace(member, nodes=tuple(sorted({*member.nodes, *job.nodes}))))
+        if member is None or member.over or self._runs_elsewhere(key, job):
+            self._start_again(key, job, at)
+        elif not member.nodes:
+            state.put_member(replace(member, nodes=job.nodes))
         # Queued or holding before this node joined: its devices must be claimed too.
         lease, claim = state.leases.get(key), state.claims.get(key)
         part = Part(
@@ -104,41 +104,80 @@ class Nodes:
         if claim is not None:
             state.put_waiter(state.waiters[claim], state.keeping[claim])
         if lease is not None:
-            state.end_lease(key, SliceState.REVOKED, lease.granted)
+            state.end_lease(key, SliceState.REVOKED, at)
         state.touch(state.devices(key))
+
+    def _is_stale(self, node: str, key: Key, job: ev.Registration, *, hello: bool) -> bool:
+        """Tell whether this attempt is over, and a later one runs: an agent that was away does not know."""
+        state = self._state
+        if key not in state.members or not self._runs_elsewhere(key, job):
+            return False
+        here = any(other != node and other in state.nodes_up for other in state.parts[key])
+        return job.attempt in self._ended.get(node, ()) or (hello and here)
+
+    def _runs_elsewhere(self, key: Key, job: ev.Registration) -> bool:
+        """Tell whether *job* is another run of the member than the one that is known: on other nodes."""
+        known = self._state.members[key].nodes
+        return bool(known and job.nodes) and set(known) != set(job.nodes)
+
+    def _start_again(self, key: Key, job: ev.Registration, at: float) -> None:
+        """Make the member anew. A part on a node of the new run, whose agent is here, belongs to that run:
+        Slurm starts a job again only when its last run is cleaned up on all nodes that answer.
+        """
+        state = self._state
+        if key in state.members:
+            self._leave(key, at)
+        for part in list(state.parts.get(key, {}).values()):
+            if part.node in state.nodes_up and (part.node in job.nodes or not job.nodes):
+                continue
+            self._ended.setdefault(part.node, set()).add(part.attempt)
+            state.drop_part(part)
+            self._switches.part_over(key, part.node, at)
+        state.put_member(_member(job))
 
     def operation_done(self, event: ev.OperationDone) -> None:
         """An agent ended an operation, maybe one of an earlier life of the orchestrator."""
         if self._switches.done(event):
             return
         for part in self._state.parts_on(event.node):
-            if part.job_id == event.job_id and part.operation in ("", event.operation):
-                self._reported(Key(part.job_id, part.group), event.node, event.context, event.bytes)
+            # Any other operation is one of an earlier attempt, or its result has been overtaken.
+            if part.job_id == event.job_id and part.operation == event.operation:
+                self._reported(
+                    Key(part.job_id, part.group), event.node, event.context, event.bytes, event.error
+                )
 
-    def _reported(self, key: Key, node: str, context: Context, size: int) -> None:
+    def _reported(self, key: Key, node: str, context: Context, size: int, fault: str) -> None:
         """The agent says where a device state is. A holder may use its devices at any moment: resident."""
+        state = self._state
         if self._switches.pending_on(key, node):
             return
         if context in (Context.SAVING, Context.RESTORING):
-            context = Context.UNKNOWN
-        lease = self._state.leases.get(key)
+            # The result of the operation, kept here, will tell.
+            state.set_context(key, node, Context.UNKNOWN, size, state.parts[key][node].operation)
+            return
+        lease = state.leases.get(key)
         if lease is not None and context is Context.NONE:
             context = Context.RESIDENT
         if lease is not None and context is Context.SAVED:
             # It was yielded, and saved after that, but the host lost the record of it.
-            self._state.end_lease(key, SliceState.YIELDED, lease.granted)
-        self._state.set_context(key, node, context, size)
+            state.end_lease(key, SliceState.YIELDED, lease.granted)
+        state.set_context(key, node, context, size)
+        if context is Context.FAULTED and not state.members[key].fault:
+            state.fault(key, fault or f"its device state on node {node} is lost")
 
     def part_over(self, node: str, job_id: str, attempt: str, at: float) -> None:
         """The job is over on *node*, so it is over as a whole; its other nodes still clean up."""
         for part in self._state.parts_on(node):
             if part.job_id != job_id or attempt not in ("", part.attempt):
                 continue
-            key = Key(part.job_id, part.group)
-            self._leave(key, at)
+            key, ended = Key(part.job_id, part.group), self._ended.get(node, set())
+            if part.attempt in ended:
+                ended.discard(part.attempt)  # what remains is another run
+            else:
+                self._leave(key, at)
             self._state.drop_part(part)
             self._switches.part_over(key, node, at)
-            self._forget_if_gone(key)
+            self._forget_if_gone(key, at)
 
     def job_over(self, job_id: str, at: float) -> None:
         """Slurm says that the job is over: devices of nodes whose agent is away are free at once."""
@@ -147,7 +186,8 @@ class Nodes:
             for part in list(self._state.parts.get(key, {}).values()):
                 if part.node not in self._state.nodes_up:
                     self.part_over(part.node, job_id, part.attempt, at)
-            self._forget_if_gone(key)
+                    self._ended.setdefault(part.node, set()).add(part.attempt)
+            self._forget_if_gone(key, at)
 
     def _leave(self, key: Key, at: float) -> None:
         """End the turn of a job that is over, and its wait for one."""
@@ -159,8 +199,9 @@ class Nodes:
         if not member.over:
             state.put_member(replace(member, over=True))
 
-    def _forget_if_gone(self, key: Key) -> None:
+    def _forget_if_gone(self, key: Key, at: float) -> None:
         if key in self._state.members and not self._state.parts.get(key):
+            self._leave(key, at)
             self._state.drop_member(key)
             self._switches.forget(key)
 

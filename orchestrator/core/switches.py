@@ -67,8 +67,9 @@ class Switch:
     undoing: bool = False
     pending: dict[str, Move] = field(default_factory=dict)
     done: list[Move] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)  # numbers of moves
+    failed: bool = False
     culprits: dict[Key, str] = field(default_factory=dict)  # who failed, and why
+    lost: set[Key] = field(default_factory=set)  # of those, whose state is lost
 
 
 class Switches:
@@ -105,7 +106,7 @@ class Switches:
             return False
         move = switch.pending.pop(event.operation)
         self._state.set_context(move.key, move.node, event.context, event.bytes)
-        if event.ok:
+        if event.ok and event.context in (Context.NONE, _MADE[move.verb]):
             switch.cost.add(move, event)
             switch.done.append(move)
         else:
@@ -128,6 +129,11 @@ class Switches:
             for number, move in switch.pending.items():
                 if move.node == node:
                     self._send(number, move)
+
+    def back_off_over(self, key: Key, at: float) -> None:
+        """Let *key* try again if its time has come."""
+        if self.not_before.get(key, at) <= at:
+            self.not_before.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """A member is gone."""
@@ -165,17 +171,20 @@ class Switches:
         )
 
     def _failed(self, switch: Switch, move: Move, event: OperationDone) -> None:
-        """Note who failed; a restore whose snapshot failed was not begun, and is nobody's fault."""
-        switch.failed.add(event.operation)
+        """Note who failed. Agents do not begin what comes after it, so that is not waited for."""
+        switch.failed = True
+        for number, later in list(switch.pending.items()):
+            if event.operation in later.after:
+                del switch.pending[number], self._by_number[number]
+                size = self._state.parts[later.key][later.node].bytes
+                self._state.set_context(later.key, later.node, _UNTOUCHED[later.verb], size)
         lost = event.context is not _UNTOUCHED[move.verb]
-        if not lost and not switch.failed.isdisjoint(move.after):
-            return
         reason = f"{move.verb.value} on node {move.node}: {event.error or 'no reason given'}"
         self._state.note("switch.failed", move.key, reason)
         if lost or not switch.undoing:
             switch.culprits[move.key] = reason
         if lost:
-            self._failures[move.key] = ATTEMPTS
+            switch.lost.add(move.key)
 
     def _step(self, switch: Switch, at: float) -> None:
         """Go on when nothing is pending: undo what a failed switch did, or end."""
@@ -191,7 +200,13 @@ class Switches:
         made = [move for move in switch.done if self._stands(move)]
         loaded = [(move.key, move.node) for move in made if move.verb is Verb.RESTORE]
         saved = [(move.key, move.node) for move in made if move.verb is Verb.SNAPSHOT]
-        self._order(switch, loaded, saved)
+        self._order(switch, loaded, [place for place in saved if self._can_come_back(*place, loaded)])
+
+    def _can_come_back(self, key: Key, node: str, leaving: list[tuple[Key, str]]) -> bool:
+        """Tell whether a saved context finds its devices free; one that was lost there keeps them."""
+        devices = [Device(node, i) for i in self._state.parts[key][node].devices]
+        there = {other for device in devices for other in self._state.book.occupants(device)}
+        return all((other, node) in leaving for other in there)
 
     def _stands(self, move: Move) -> bool:
         part = self._state.parts.get(move.key, {}).get(move.node)
@@ -202,8 +217,10 @@ class Switches:
         del self.active[switch.into]
         state.changed_groups[switch.into.group] = None
         for device in switch.devices:
-            del state.book.switching[device]
-        state.touch(switch.devices)
+            if state.book.switching.get(device) == switch.into:
+                del state.book.switching[device]
+        # The member may have started again meanwhile, on other devices.
+        state.touch([*switch.devices, *state.devices(switch.into)])
         switch.cost.ended = at
         for move in switch.done:
             if move.key not in switch.culprits:
@@ -219,7 +236,8 @@ class Switches:
         for key, reason in switch.culprits.items():
             if key not in state.members:
                 continue
-            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            failures = ATTEMPTS if key in switch.lost else self._failures.get(key, 0) + 1
+            self._failures[key] = failures
             worst = max(worst, failures)
             if failures >= ATTEMPTS:
                 state.fault(key, reason)

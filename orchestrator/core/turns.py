@@ -77,6 +77,8 @@ class Turns:
         for device in devices:
             if device in book.holders or device in book.switching or self._order.first(device, at) != key:
                 return "other jobs come first"
+        if key in self._switches.active:
+            return "the switch of its earlier acquire is not over"
         if self._switches.not_before.get(key, 0.0) > at:
             return "a switch failed and is tried again soon"
         return self._context_obstacle(key, devices)

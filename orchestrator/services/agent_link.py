@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from typing import Any
 
 from slurm_interleave.client.core.errors import BadName, InterleaveError
@@ -38,35 +39,38 @@ class AgentLinkService(rpc.AgentLinkServicer):
     ) -> AsyncIterator[pb.AgentOrder]:
         """Serve one agent until its stream ends."""
         self._gate.require_operator(await self._gate.identify(dict(context.invocation_metadata())))
-        link = await self._greet(request_iterator)
-        reader = asyncio.create_task(self._read(link, request_iterator))
+        link, jobs = await self._greet(request_iterator)
+        self._links.open(link)
         try:
-            async for order in _orders(link, reader):
-                yield order
+            await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs, link.memory))
+            log.info("agent.connected", extra={"node": link.node, "jobs": len(jobs)})
+            async with contextlib.aclosing(_orders(link, self._read(link, request_iterator))) as orders:
+                async for order in orders:
+                    yield order
         finally:
-            reader.cancel()
             if self._links.close(link):
                 log.warning("agent.lost", extra={"node": link.node})
                 self._arbiter.post(ev.NodeDown(self._arbiter.now(), link.node))
 
-    async def _greet(self, messages: AsyncIterator[pb.AgentMessage]) -> Link:
+    async def _greet(
+        self, messages: AsyncIterator[pb.AgentMessage]
+    ) -> tuple[Link, tuple[ev.Registration, ...]]:
         first = await anext(aiter(messages), pb.AgentMessage())
         if first.WhichOneof("message") != "hello" or not first.hello.node:
             raise BadName("the first message of an agent's stream must be `hello` with the node's name")
         hello = first.hello
-        link = Link(hello.node, tuple(device.index for device in hello.devices), self._arbiter.now())
+        devices = tuple(device.index for device in hello.devices)
+        memory = tuple((device.index, device.memory_bytes) for device in hello.devices)
+        link = Link(hello.node, devices, self._arbiter.now(), memory)
         known = [reservation(placement) for placement in self._reservations.on_node(hello.node)]
         welcome = pb.Welcome(cluster=self._cluster, reservations=known)
         link.orders.put_nowait(pb.AgentOrder(welcome=welcome))
-        self._links.open(link)
-        log.info("agent.connected", extra={"node": link.node, "jobs": len(hello.jobs)})
-        jobs = tuple(registration(job) for job in hello.jobs)
-        memory = tuple((device.index, device.memory_bytes) for device in hello.devices)
-        await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs, memory))
-        return link
+        return link, tuple(registration(job) for job in hello.jobs)
 
     async def _read(self, link: Link, messages: AsyncIterator[pb.AgentMessage]) -> None:
         async for message in messages:
+            if link.replaced.is_set():
+                return  # what it says here is older than the newer stream's hello
             try:
                 await self._take(link, message)
             except InterleaveError as error:
@@ -103,14 +107,21 @@ def _done(now: float, node: str, done: pb.OperationDone) -> ev.OperationDone:
     )
 
 
-async def _orders(link: Link, reader: asyncio.Task[None]) -> AsyncIterator[pb.AgentOrder]:
-    """Yield the orders for *link* until its agent has closed the stream."""
-    while not reader.done():
-        order = asyncio.create_task(link.orders.get())
-        try:
-            await asyncio.wait({order, reader}, return_when=asyncio.FIRST_COMPLETED)
-            if order.done():
-                yield order.result()
-        finally:
-            order.cancel()
-    reader.result()
+async def _orders(link: Link, reading: Coroutine[Any, Any, None]) -> AsyncGenerator[pb.AgentOrder, None]:
+    """Yield the orders for *link* until its agent has closed the stream, or opened another."""
+    ends = {asyncio.create_task(reading), asyncio.create_task(link.replaced.wait())}
+    try:
+        while not any(task.done() for task in ends):
+            order = asyncio.create_task(link.orders.get())
+            try:
+                await asyncio.wait({order, *ends}, return_when=asyncio.FIRST_COMPLETED)
+                if order.done():
+                    yield order.result()
+            finally:
+                order.cancel()
+        for task in ends:
+            if task.done():
+                task.result()
+    finally:
+        for task in ends:
+            task.cancel()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.core.events import Registration
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.store import SliceFilter
+
+_ANSWER_S = 0.02  # for an answer to reach its client
 
 
 def registration(job: pb.JobReport) -> Registration:
@@ -38,6 +42,12 @@ def context(word: str) -> Context:
         return Context(word)
     except ValueError:
         return Context.UNKNOWN
+
+
+def time_left(context: Any) -> float | None:
+    """Return the seconds until an answer would miss the client's deadline; None: it has no deadline."""
+    left: float | None = context.time_remaining()
+    return None if left is None else max(left - _ANSWER_S, 0.0)
 
 
 def slice_filter(request: pb.ListSlicesRequest, uid: int | None) -> SliceFilter:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -12,12 +12,11 @@ from grpc import aio
 from slurm_interleave.client.connect import ERROR_KEY
 from slurm_interleave.client.core.errors import InterleaveError
 
-log = logging.getLogger(__name__)
 Handler = Any  # grpc.RpcMethodHandler; its fields are not in the public type
 
 
 class ErrorsToStatus(aio.ServerInterceptor):
-    """Answers an `InterleaveError` with its status, its text and its class name; logs whatever else fails."""
+    """Answers an `InterleaveError` with its status, its text and its class name."""
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -44,11 +43,13 @@ def _answer(method: Callable[..., Awaitable[Any]]) -> Any:
     return call
 
 
-def _stream(method: Callable[..., AsyncIterator[Any]]) -> Any:
+def _stream(method: Callable[..., AsyncGenerator[Any, None]]) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async for message in method(request, context):
-                yield message
+            # Closed at once when the client is gone: an acquire gives back what nobody heard.
+            async with contextlib.aclosing(method(request, context)) as messages:
+                async for message in messages:
+                    yield message
         except InterleaveError as error:
             await _abort(context, error)
 

@@ -15,7 +15,7 @@ from slurm_interleave.orchestrator.auth import Caller, Gate
 from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.events import Revoke
 from slurm_interleave.orchestrator.links import Links
-from slurm_interleave.orchestrator.services.convert import slice_filter, wire_slice
+from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.views import group_status
 
 
@@ -33,7 +33,9 @@ class InterleaveService(rpc.InterleaveServicer):
         groups = [parse_group_name(name) for name in (request.group, *request.also)]
         self._gate.require_job(await self._caller(context), job_id)
         phase = parse_phase(request.phase)
-        updates = self._arbiter.acquire(job_id, groups, phase, independent=request.independent)
+        updates = self._arbiter.acquire(
+            job_id, groups, phase, time_left(context), independent=request.independent
+        )
         async with contextlib.aclosing(updates):
             async for update in updates:
                 yield _acquire_update(update)

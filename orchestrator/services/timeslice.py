@@ -14,6 +14,7 @@ from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grp
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate
 from slurm_interleave.orchestrator.core.status import GroupState
+from slurm_interleave.orchestrator.services.convert import time_left
 from slurm_interleave.sql.rows import Part
 
 _GROUP_STATE = {
@@ -47,7 +48,7 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group_id)
         self._gate.require_job(await self._caller(context), job_id)
         began = self._arbiter.now()
-        lease = await self._arbiter.acquire_lease(job_id, group)
+        lease = await self._arbiter.acquire_lease(job_id, group, time_left(context))
         # A lease that the job held already was not granted by this call.
         fresh = lease.granted >= began
         return pb.AcquireResponse(

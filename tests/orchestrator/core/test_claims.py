@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from slurm_interleave.client.core.errors import Busy, Deadlock
-from tests.orchestrator.core.bench import Bench
+from tests.orchestrator.core.turns import Turns
 
 
-def two_jobs_with_two_groups() -> Bench:
-    bench = Bench()
+def two_jobs_with_two_groups() -> Turns:
+    bench = Turns()
     for job in "AB":
         bench.join(job, "trainer", (0,))
         bench.join(job, "sampler", (1,))
@@ -90,7 +90,7 @@ def test_the_waiter_that_closes_a_cycle_is_told_and_changes_nothing() -> None:
 
 
 def test_a_cycle_of_three_jobs_is_found() -> None:
-    bench = Bench()
+    bench = Turns()
     for job in "ABC":
         for number in range(3):
             bench.join(job, f"g{number}", (number,))
@@ -104,7 +104,7 @@ def test_a_cycle_of_three_jobs_is_found() -> None:
 
 
 def test_a_cycle_through_the_order_of_a_queue_is_found() -> None:
-    bench = Bench()
+    bench = Turns()
     for job in "ABC":
         bench.join(job, "g0", (0,))
         bench.join(job, "g1", (1,))

@@ -9,13 +9,13 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench
+from tests.orchestrator.core.turns import Turns
 
 LIMITED = Rules(max_hold_s=60, yield_grace_s=10, force=True)
 
 
-def pair(rules: Rules) -> Bench:
-    bench = Bench(rules)
+def pair(rules: Rules) -> Turns:
+    bench = Turns(rules)
     bench.join("A")
     bench.join("B")
     bench.acquire("A")

@@ -12,18 +12,18 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench
+from tests.orchestrator.core.turns import Turns
 
 
-def jobs(rules: Rules, *names: str) -> Bench:
-    bench = Bench(rules)
+def jobs(rules: Rules, *names: str) -> Turns:
+    bench = Turns(rules)
     for name in names:
         bench.join(name, account=f"account-{name}")
     bench.acquire(names[0])
     return bench
 
 
-def next_after(bench: Bench, holder: str) -> str:
+def next_after(bench: Turns, holder: str) -> str:
     """Let *holder* yield and return who holds then."""
     bench.now += 1
     bench.yield_(holder)
@@ -55,7 +55,7 @@ def test_by_fair_share_the_account_that_held_less_goes_first() -> None:
     assert next_after(bench, "B") == "D"
 
 
-def burst_of(bench: Bench, rounds: int) -> None:
+def burst_of(bench: Turns, rounds: int) -> None:
     """Let A take turns with 1 s between them, alone, so that its habit is known."""
     for _ in range(rounds):
         bench.now += 1
@@ -107,7 +107,7 @@ def test_no_policy_starves_anybody(policy: str, data: st.DataObject) -> None:
     """Whoever waits is granted within the ageing time and one turn of each waiter that aged before it."""
     ageing, hold = 20.0, 3.0
     names = ["A", "B", "C", "D"]
-    bench = Bench(Rules(policy=policy, ageing_s=ageing))
+    bench = Turns(Rules(policy=policy, ageing_s=ageing))
     for name in names:
         bench.join(name, account=data.draw(st.sampled_from(["x", "y"])))
         bench.handle(ev.Weigh(bench.now, name, data.draw(st.integers(0, 3))))
@@ -136,7 +136,7 @@ def test_an_unknown_policy_is_refused_with_those_that_are_known() -> None:
         Rules(policy="lottery")
 
 
-def context_of(bench: Bench, job: str) -> Context:
+def context_of(bench: Turns, job: str) -> Context:
     return bench.core.state.parts[Key(job, "g")]["n1"].context
 
 

@@ -1,0 +1,129 @@
+"""The stream that a node's agent holds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.orchestrator.daemon import Orchestrator
+from slurm_interleave.orchestrator.placement.plan import Placement
+from tests.orchestrator.fake_agent import FakeAgent, agent
+from tests.orchestrator.serving import Client, eventually
+
+
+async def test_the_welcome_names_the_cluster_and_the_reservations_of_the_node(
+    orchestrator: Orchestrator, client: Client
+) -> None:
+    placement = Placement(job_id="17", group="demo", role="", nodes=("n1",), devices=(0, 2), lane="ilva")
+    await orchestrator.reservations.record(placement)
+
+    async with agent(client.address, "n1") as n1, agent(client.address, "n2") as n2:
+        [reserved] = n1.welcome.reservations
+        assert (reserved.job_id, reserved.group, list(reserved.devices)) == ("17", "demo", [0, 2])
+        assert n1.welcome.cluster == "cluster"
+        assert not n2.welcome.reservations
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pb.AgentMessage(),
+        pb.AgentMessage(hello=pb.Hello()),
+        pb.AgentMessage(started=pb.JobReport(job_id="1", group="g")),
+        pb.AgentMessage(hello=pb.Hello(node="n1", jobs=[pb.JobReport(job_id="1", group="bad name")])),
+    ],
+    ids=["empty", "no node", "no hello", "bad group"],
+)
+async def test_a_stream_that_begins_badly_is_refused_and_leaves_no_node(
+    client: Client, first: pb.AgentMessage
+) -> None:
+    fake = FakeAgent(client.address)
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await fake.connect(hello=first)
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert not (await client.status()).nodes
+    await fake.close()
+
+
+async def test_a_bad_report_is_dropped_and_the_stream_goes_on(client: Client, n1: FakeAgent) -> None:
+    bad = pb.JobReport(job_id="17", group="bad name", attempt="1", devices=[1])
+    await n1._stream.write(pb.AgentMessage(started=bad))
+
+    await n1.start("18")
+
+    assert (await client.granted("18")).epoch == 1
+
+
+async def test_an_agent_that_comes_back_hears_its_orders_again(client: Client, n1: FakeAgent) -> None:
+    await client.lock("a")
+    await client.unlock("a")
+    n1.answers = False
+    waiting = asyncio.ensure_future(client.lock("b"))
+    order = await n1.next_order()
+    await n1.close()
+
+    await n1.connect()
+
+    assert await n1.next_order() == order
+    await n1.done(order)
+    assert (await asyncio.wait_for(waiting, 5)).success
+
+
+async def test_a_second_stream_of_a_node_ends_the_first(client: Client, n1: FakeAgent) -> None:
+    again = FakeAgent(client.address)
+    again.jobs = n1.jobs
+    await again.connect()
+
+    await n1.ended()
+
+    [node] = (await client.status()).nodes
+    assert node.connected
+    await client.lock("a")
+    await client.unlock("a")
+    assert (await asyncio.wait_for(client.lock("b"), 5)).success
+    assert [order.job_id for order in again.orders] == ["a"]
+    await again.close()
+
+
+async def test_a_node_whose_agent_is_gone_is_not_listed(client: Client, n1: FakeAgent) -> None:
+    await n1.close()
+
+    async def gone() -> bool:
+        return not (await client.status()).nodes
+
+    await eventually(gone)
+
+
+async def test_a_job_that_the_returned_agent_does_not_name_is_over(client: Client, n1: FakeAgent) -> None:
+    await client.lock("a")
+    waiting = asyncio.ensure_future(client.lock("b"))
+    await client.waiting(1)
+    await n1.close()
+    del n1.jobs["a"]
+
+    await n1.connect()
+
+    assert (await asyncio.wait_for(waiting, 5)).success
+
+
+async def test_a_restore_is_ordered_with_its_snapshot_in_one_go(client: Client, n1: FakeAgent) -> None:
+    for job in "ab":
+        await client.lock(job)
+        await client.unlock(job)
+    n1.answers = False
+    waiting = asyncio.ensure_future(client.lock("a"))
+    await n1.next_order()
+
+    save, load = await n1.next_order(), await n1.next_order()
+
+    assert (save.verb, save.job_id) == (pb.Operate.SNAPSHOT, "b")
+    assert (load.verb, load.job_id) == (pb.Operate.RESTORE, "a")
+    assert list(load.after) == [save.operation_id]
+    await n1.done(save)
+    await n1.done(load)
+    assert (await asyncio.wait_for(waiting, 5)).context_restored
