@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 # An agent that lost the orchestrator reports its jobs again within seconds of reaching it.
 _REGISTRATION_GRACE_S = 30.0
+_LAST_WORD_S = 60.0
 _YIELD_TRY_S = 1.0
 
 
@@ -98,10 +100,14 @@ class Session:
             target=self._deliver, args=(epoch,), name="interleave-yield", daemon=True
         )
         self._delivery.start()
+        # The job may go on without this process: its yield must not be lost with it.
+        atexit.register(self._delivery.join, _LAST_WORD_S)
         return 0
 
     def close(self) -> None:
-        """Close the channel; a later call opens a new one."""
+        """Deliver what is on its way, for a minute at most, and close; a later call opens a new channel."""
+        if self._delivery is not None:
+            self._delivery.join(_LAST_WORD_S)
         with self._lock:
             if self._channel is not None:
                 self._channel.close()

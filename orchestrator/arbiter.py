@@ -42,6 +42,7 @@ class _Batch:
 
 
 News = cmd.Grant | cmd.Refuse | cmd.Place
+_ANSWERS = (cmd.Grant, cmd.Yielded)
 
 
 class Arbiter:
@@ -73,8 +74,10 @@ class Arbiter:
             if self._broken is not None:
                 raise self._broken
             batches, self._batches = self._batches, []
-            changes, epoch = _changes(command for batch in batches for command in batch.commands)
-            if changes or epoch is not None:
+            commands = [command for batch in batches for command in batch.commands]
+            changes, epoch = _changes(commands)
+            # An answer needs the fence although it changes nothing: a later orchestrator may know better.
+            if changes or epoch is not None or any(isinstance(c, _ANSWERS) for c in commands):
                 newest = self._store.epoch if epoch is None else epoch
                 await loop.run_in_executor(self._writer, self._store.record, changes, newest)
             for batch in batches:

@@ -18,6 +18,7 @@ from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.core.hook_server import HookServer
 from slurm_interleave.client.core.names import parse_job_id
+from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -42,7 +43,7 @@ _SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
@@ -147,7 +148,11 @@ def main() -> None:
         config = load_section(OrchestratorConfig, "orchestrator", path, flags)
         placement = load_section(PlacementConfig, "placement", path)
         rules = load_section(Rules, "turns", path)
-        asyncio.run(_serve(config, placement, rules))
+        # What others may open is given away explicitly.
+        os.umask(0o077)
+        # Before the database: opening that ends any other orchestrator.
+        with only_one(config.socket.with_suffix(".lock"), "interleaved"):
+            asyncio.run(_serve(config, placement, rules))
     except InterleaveError as error:
         sys.exit(f"interleaved: {error}")
 

@@ -1,23 +1,78 @@
-"""Brings a database to this release's schema with Alembic."""
+"""Brings a database to this release's schema with Alembic, one caller at a time."""
 
 from __future__ import annotations
 
 import importlib.resources
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.sql.engine import name, writing
+
+# A test compares it with the newest file in migrations/versions. It is written here since Alembic, and to ask
+# it, takes longer than all else that a start on an up-to-date database does.
+HEAD = "0003"
+_LOCK_S = 60
+_LOCK = 0x696C7631
 
 
-def upgrade(engine: sa.Engine) -> None:
-    """Run the migrations that *engine*'s database has not seen yet, in one transaction where it can."""
+def revision(connection: sa.Connection) -> str:
+    """Return the revision of the database; empty: it has no tables of ours."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return ""
+    version = sa.table("alembic_version", sa.column("version_num"))
+    return str(connection.scalar(sa.select(version.c.version_num)) or "")
+
+
+def upgrade(engine: sa.Engine) -> tuple[str, str]:
+    """Run the migrations that the database has not seen yet; return its revision before and after.
+
+    Where DDL is part of transactions (SQLite, PostgreSQL) all or nothing happens; on MariaDB a migration that
+    was cut off is done again. Raises `ConfigError` for a database of a newer release.
+    """
+    with writing(engine).begin() as connection, _alone(connection):
+        before = revision(connection)
+        if before != HEAD:
+            _run(connection, before)
+        return before, HEAD
+
+
+def _run(connection: sa.Connection, before: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    versions = importlib.resources.files("slurm_interleave.sql") / "migrations"
+    known = {file.name.partition("_")[0] for file in (versions / "versions").iterdir()}
+    if before and before not in known:
+        raise ConfigError(
+            f"database {name(connection.engine.url)} is at revision {before}, which this "
+            f"release does not know (its own is {HEAD}); a newer release made it: install that one again"
+        )
     logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
-    config.set_main_option(
-        "script_location", str(importlib.resources.files("slurm_interleave.sql") / "migrations")
-    )
+    config.set_main_option("script_location", str(versions))
     config.set_main_option("path_separator", "os")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)
+
+
+@contextmanager
+def _alone(connection: sa.Connection) -> Iterator[None]:
+    """Keep other upgrades out; SQLite's transaction does so by itself."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    if connection.dialect.name != "mariadb":
+        yield
+        return
+    lock = sa.func.concat("slurm_interleave.", sa.func.left(sa.func.database(), 40))
+    if connection.scalar(sa.select(sa.func.get_lock(lock, _LOCK_S))) != 1:
+        raise ConfigError(
+            f"database {name(connection.engine.url)}: another upgrade has lasted for {_LOCK_S} s; try later"
+        )
+    try:
+        yield
+    finally:
+        connection.execute(sa.select(sa.func.release_lock(lock)))

@@ -1,24 +1,27 @@
-"""Reads and writes of the rows. One transaction a batch; one conditional UPDATE decides whether it counts."""
+"""The orchestrator's memory. One transaction a batch; one conditional UPDATE decides whether it counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from slurm_interleave.client.core.errors import ConfigError, Replaced
+from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed, Replaced
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.sql import migrate, rows
-from slurm_interleave.sql.tables import TABLES, instance, slices, values
+from slurm_interleave.sql import slices as reports
+from slurm_interleave.sql.engine import explained, failures, name, open_engine, words, writing
+from slurm_interleave.sql.slices import PAGE, SliceFilter
+from slurm_interleave.sql.statements import Fence, TableStatements
+from slurm_interleave.sql.tables import TABLES, instance, members, slices
+from slurm_interleave.sql.writer import Writer
+
+__all__ = ["PAGE", "RowId", "SliceFilter", "Store", "last_yields_query", "row_id"]
 
 RowId = tuple[type[rows.Row], tuple[Any, ...]]
 RowType = TypeVar("RowType", bound=rows.Row)
-PAGE = 500
 
 
 def row_id(row: rows.Row) -> RowId:
@@ -26,154 +29,115 @@ def row_id(row: rows.Row) -> RowId:
     return type(row), tuple(getattr(row, name) for name in row.KEY)
 
 
-@dataclass(frozen=True)
-class SliceFilter:
-    """Which slices a report wants; an empty field means all. Times are seconds since the Unix epoch."""
-
-    job_ids: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    states: tuple[str, ...] = ()
-    start: float = 0.0  # slices that ended after this
-    end: float = 0.0  # slices that were asked for before this
-    uid: int | None = None  # of this user alone
-
-    def matches(self, row: rows.Slice) -> bool:
-        """Tell the same of a slice that is not in SQL yet."""
-        lists = ((self.job_ids, row.job_id), (self.users, row.user), (self.groups, row.group))
-        return (
-            all(not wanted or value in wanted for wanted, value in lists)
-            and (not self.states or row.state.value in self.states)
-            and (not row.ended or row.ended > self.start)
-            and (not self.end or row.requested < self.end)
-            and self.uid in (None, row.uid)
-        )
-
-
 class Store:
-    """The orchestrator's memory. Not for more than one thread at a time.
+    """The orchestrator's memory. `record` is for one thread at a time; reads may run beside it in others.
 
     The newest instance alone may write: starting one raises the generation, and each batch of an older one
     raises `Replaced` and changes nothing.
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
-        migrate.upgrade(self._engine)
-        self.generation, self.epoch = self._take_over()
+        self._engine = open_engine(url)
+        try:
+            with explained(self._engine):
+                _bring_up(self._engine, url)
+                self.generation, self.epoch = _take_over(self._engine)
+                self._writer = Writer(self._engine)
+        except BaseException:
+            self._engine.dispose()
+            raise
+        self._fence = Fence(self._engine.dialect)
+        self._tables = {kind: TableStatements(table, self._engine.dialect) for kind, table in TABLES.items()}
+        self._failures = failures(self._engine)
+        self._failed: DatabaseFailed | None = None
 
     def close(self) -> None:
         """Close the database."""
+        self._writer.close()
         self._engine.dispose()
-
-    def _take_over(self) -> tuple[int, int]:
-        with self._engine.begin() as db:
-            raised = db.execute(sa.update(instance).values(generation=instance.c.generation + 1))
-            if raised.rowcount != 1:
-                db.execute(sa.insert(instance).values(id=1, generation=1, epoch=0))
-            generation, epoch = db.execute(sa.select(instance.c.generation, instance.c.epoch)).one()
-        return int(generation), int(epoch)
 
     def all(self, kind: type[RowType]) -> list[RowType]:
         """Return all rows of a kind."""
-        with self._engine.connect() as db:
-            return [kind(**found) for found in db.execute(sa.select(TABLES[kind])).mappings()]
+        columns = [TABLES[kind].c[field.name] for field in fields(kind)]
+        with explained(self._engine), self._engine.connect() as db:
+            return [kind(*found) for found in db.execute(sa.select(*columns))]
 
     def last_yields(self) -> dict[rows.Key, int]:
         """Return the epoch of the last lease that each live member yielded."""
-        members = TABLES[rows.Member]
-        newest = (
-            sa.select(slices.c.job_id, slices.c.group, sa.func.max(slices.c.epoch))
-            .join(members, sa.and_(members.c.job_id == slices.c.job_id, members.c.group == slices.c.group))
-            .where(slices.c.state == SliceState.YIELDED)
-            .group_by(slices.c.job_id, slices.c.group)
-        )
-        with self._engine.connect() as db:
-            return {rows.Key(job, group): int(epoch) for job, group, epoch in db.execute(newest)}
+        with explained(self._engine), self._engine.connect() as db:
+            found = db.execute(last_yields_query()).all()
+        return {rows.Key(job, group): int(epoch) for job, group, epoch in found if epoch is not None}
 
     def record(self, changes: Mapping[RowId, rows.Row | None], epoch: int) -> None:
         """Write *changes* (a row, or None to forget it) and move the epoch to *epoch*, all or nothing.
 
-        Raises `Replaced` if a newer instance has started.
+        Raises `Replaced` if a newer instance has started, and `DatabaseFailed` if it is not known whether the
+        batch counts; after that nothing more is written.
         """
-        with self._engine.begin() as db:
-            kept = db.execute(
-                sa.update(instance)
-                .where(instance.c.generation == self.generation, instance.c.epoch == self.epoch)
-                .values(epoch=epoch)
+        if self._failed is not None:
+            raise self._failed
+        fence = self._fence.statement(self.generation, before=self.epoch, after=epoch)
+        rest = [
+            self._tables[kind].drop(key) if row is None else self._tables[kind].put(row)
+            for (kind, key), row in changes.items()
+        ]
+        try:
+            kept = self._writer.write(fence, rest)
+        except self._failures as error:
+            self._failed = DatabaseFailed(
+                f"database {name(self._engine.url)}: {words(error)}; what is not recorded was not answered: "
+                "start again when the database is back"
             )
-            if kept.rowcount != 1:
-                raise Replaced("another orchestrator has started on this database; this one stops")
-            for kind, table in TABLES.items():
-                self._write(db, table, {key: row for (k, key), row in changes.items() if k is kind})
+            raise self._failed from error
+        if not kept:
+            raise Replaced("another orchestrator has started on this database; this one stops")
         self.epoch = epoch
 
-    @staticmethod
-    def _write(
-        db: sa.Connection, table: sa.Table, changes: Mapping[tuple[Any, ...], rows.Row | None]
-    ) -> None:
-        if not changes:
-            return
-        columns = list(table.primary_key.columns)
-        same_key = sa.and_(*(column == sa.bindparam(f"k{i}") for i, column in enumerate(columns)))
-        keys = [{f"k{i}": value for i, value in enumerate(key)} for key in changes]
-        db.execute(sa.delete(table).where(same_key), keys)
-        new = [values(row) for row in changes.values() if row is not None]
-        if new:
-            db.execute(sa.insert(table), new)
-
     def slices(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
-        """Return the ended slices that *wanted* names, in the order of their grants, a page at a time."""
-        query, last = _query(wanted), 0
-        while True:
-            with self._engine.connect() as db:
-                found = db.execute(query.where(slices.c.epoch > last)).mappings()
-                page = [rows.Slice(**row) for row in found]
-            if page:
-                yield page
-            if len(page) < PAGE:
-                return
-            last = page[-1].epoch
+        """Yield pages of the ended slices that *wanted* names; see `slices.pages`."""
+        return reports.pages(self._engine, wanted)
+
+    def prune(self, before: float) -> Iterator[int]:
+        """Delete the slices that ended before a moment, some at each step; see `slices.prune`."""
+        return reports.prune(self._engine, before)
 
 
-def _query(wanted: SliceFilter) -> sa.Select[Any]:
-    query = sa.select(slices).where(slices.c.ended > wanted.start).order_by(slices.c.epoch).limit(PAGE)
-    for names, column in (
-        (wanted.job_ids, slices.c.job_id),
-        (wanted.users, slices.c.user),
-        (wanted.groups, slices.c.group),
-    ):
-        if names:
-            query = query.where(column.in_(names))
-    if wanted.states:
-        known = [SliceState(word) for word in wanted.states if word in SliceState.__members__]
-        query = query.where(slices.c.state.in_(known))
-    if wanted.uid is not None:
-        query = query.where(slices.c.uid == wanted.uid)
-    return query.where(slices.c.requested < wanted.end) if wanted.end else query
+def last_yields_query() -> sa.Select[Any]:
+    """Return the query of `Store.last_yields`: each live member and an epoch or NULL."""
+    newest = (
+        sa.select(slices.c.epoch)
+        .where(
+            slices.c.job_id == members.c.job_id,
+            slices.c.group == members.c.group,
+            slices.c.state == SliceState.YIELDED,
+        )
+        .order_by(slices.c.epoch.desc())
+        .limit(1)
+    )
+    return sa.select(members.c.job_id, members.c.group, newest.scalar_subquery())
 
 
-def _engine(url: str) -> sa.Engine:
+def _bring_up(engine: sa.Engine, url: str) -> None:
+    with engine.connect() as db:
+        if migrate.revision(db) == migrate.HEAD:
+            return
+    if engine.dialect.name == "sqlite":  # one that lives in memory would be another one in another engine
+        migrate.upgrade(engine)
+        return
+    patient = open_engine(url, patient=True)
     try:
-        parsed = make_url(url)
-    except ArgumentError:
-        raise ConfigError(
-            f"database = {url!r} is no database URL; an example is sqlite:////var/lib/interleave/orchestrator.db"
-        ) from None
-    sqlite = parsed.get_backend_name() == "sqlite"
-    try:
-        if sqlite and parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(parsed, pool_pre_ping=not sqlite)
-        if sqlite:
-            sa.event.listen(engine, "connect", _durable_sqlite)
-        with engine.connect():
-            return engine
-    except (DBAPIError, OSError, ImportError, sa.exc.NoSuchModuleError) as error:
-        raise ConfigError(f"database {parsed.render_as_string(hide_password=True)}: {error}") from error
+        migrate.upgrade(patient)
+    finally:
+        patient.dispose()
 
 
-def _durable_sqlite(connection: Any, _record: object) -> None:
-    """A commit is on disk before it is answered, and readers do not stop the writer."""
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
+def _take_over(engine: sa.Engine) -> tuple[int, int]:
+    with writing(engine).begin() as db:
+        raised = db.execute(sa.update(instance).values(generation=instance.c.generation + 1))
+        if raised.rowcount != 1:
+            raise ConfigError(
+                f"database {name(engine.url)}: table instance has {raised.rowcount} rows and must have one; "
+                "restore a backup, or begin with an empty database"
+            )
+        generation, epoch = db.execute(sa.select(instance.c.generation, instance.c.epoch)).one()
+    return int(generation), int(epoch)

@@ -31,14 +31,19 @@ class HookServer:
         self._path = path
         self._verbs = verbs
         self._server: asyncio.Server | None = None
+        self._inode = 0
 
     async def __aenter__(self) -> HookServer:
         """Listen. Raises `ConfigError` if the socket cannot be made."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._path.parent.exists():
+                # Sockets of jobs may lie in it too, whatever the umask says.
+                self._path.parent.mkdir(parents=True)
+                self._path.parent.chmod(0o755)
             self._path.unlink(missing_ok=True)
             self._server = await asyncio.start_unix_server(self._serve, self._path, limit=LINE_MAX)
             self._path.chmod(0o600)
+            self._inode = self._path.stat().st_ino
         except OSError as error:
             raise ConfigError(f"socket {self._path} cannot be made: {error}") from error
         return self
@@ -47,7 +52,10 @@ class HookServer:
         """Stop listening and remove the socket."""
         if self._server is not None:
             self._server.close()
-        self._path.unlink(missing_ok=True)
+        # A later process may have made its own by now.
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

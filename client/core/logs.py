@@ -34,3 +34,5 @@ def set_up(level: str = "info") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(KeyValue())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # Its plugins introduce themselves one by one.
+    logging.getLogger("alembic").setLevel(logging.WARNING)

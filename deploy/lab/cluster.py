@@ -135,7 +135,9 @@ def why_not() -> str:
     missing = [name for name in _PROGRAMS if not _program(name)]
     if missing:
         return f"not installed: {', '.join(missing)}; run: deploy/lab/install-packages.sh"
-    return "" if os.geteuid() == 0 else "a private Slurm needs root (fake devices, jobs of several users)"
+    if os.geteuid() != 0:
+        return "a private Slurm needs root (fake devices, several users); without it: make demo SLURM=no"
+    return ""
 
 
 def _program(name: str) -> str:

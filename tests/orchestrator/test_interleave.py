@@ -220,7 +220,7 @@ async def test_a_job_that_ends_while_it_holds_is_listed_so(client: Client, n1: F
     await n1.end("a")
     await asyncio.wait_for(waiting, 5)
 
-    assert [(row.job_id, row.state) for row in await client.slices()][0] == ("a", "JOB_ENDED")
+    assert next((row.job_id, row.state) for row in await client.slices()) == ("a", "JOB_ENDED")
 
 
 async def test_a_stop_keeps_holder_queue_and_contexts(tmp_path: Path) -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import mysql
 
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+
+# MariaDB has no DDL in transactions: what a cut-off run made is skipped when it is done again.
+OPTIONS: dict[str, Any] = {
+    "if_not_exists": True,
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_nopad_bin",
+}
+TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mariadb")
 
 
 def upgrade() -> None:
@@ -18,6 +30,7 @@ def upgrade() -> None:
         sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
+        **OPTIONS,
     )
     op.create_table(
         "leases",
@@ -35,6 +48,7 @@ def upgrade() -> None:
         sa.Column("switch_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("job_id", "group"),
         sa.UniqueConstraint("epoch"),
+        **OPTIONS,
     )
     op.create_table(
         "members",
@@ -47,10 +61,11 @@ def upgrade() -> None:
         sa.Column("partition", sa.String(length=128), nullable=False),
         sa.Column("name", sa.String(length=255), nullable=False),
         sa.Column("backend", sa.String(length=128), nullable=False),
-        sa.Column("nodes", sa.Text(), nullable=False),
-        sa.Column("fault", sa.Text(), nullable=False),
+        sa.Column("nodes", TEXT, nullable=False),
+        sa.Column("fault", TEXT, nullable=False),
         sa.Column("over", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("job_id", "group"),
+        **OPTIONS,
     )
     op.create_table(
         "parts",
@@ -58,22 +73,24 @@ def upgrade() -> None:
         sa.Column("group", sa.String(length=128), nullable=False),
         sa.Column("node", sa.String(length=128), nullable=False),
         sa.Column("attempt", sa.String(length=128), nullable=False),
-        sa.Column("devices", sa.Text(), nullable=False),
+        sa.Column("devices", TEXT, nullable=False),
         sa.Column("context", sa.String(length=16), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("operation", sa.String(length=128), nullable=False),
         sa.Column("token_sha256", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("job_id", "group", "node"),
+        **OPTIONS,
     )
     op.create_table(
         "reservations",
         sa.Column("job_id", sa.String(length=128), nullable=False),
         sa.Column("group", sa.String(length=128), nullable=False),
         sa.Column("role", sa.String(length=128), nullable=False),
-        sa.Column("nodes", sa.Text(), nullable=False),
-        sa.Column("devices", sa.Text(), nullable=False),
+        sa.Column("nodes", TEXT, nullable=False),
+        sa.Column("devices", TEXT, nullable=False),
         sa.Column("lane", sa.String(length=128), nullable=False),
         sa.PrimaryKeyConstraint("job_id"),
+        **OPTIONS,
     )
     op.create_table(
         "slices",
@@ -87,8 +104,8 @@ def upgrade() -> None:
         sa.Column("partition", sa.String(length=128), nullable=False),
         sa.Column("name", sa.String(length=255), nullable=False),
         sa.Column("backend", sa.String(length=128), nullable=False),
-        sa.Column("nodes", sa.Text(), nullable=False),
-        sa.Column("devices", sa.Text(), nullable=False),
+        sa.Column("nodes", TEXT, nullable=False),
+        sa.Column("devices", TEXT, nullable=False),
         sa.Column("phase", sa.String(length=255), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("requested", sa.Double(), nullable=False),
@@ -100,11 +117,12 @@ def upgrade() -> None:
         sa.Column("restore_s", sa.Double(), nullable=False),
         sa.Column("switch_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("epoch"),
+        **OPTIONS,
     )
-    op.create_index(op.f("ix_slices_ended"), "slices", ["ended"], unique=False)
-    op.create_index(op.f("ix_slices_group"), "slices", ["group"], unique=False)
-    op.create_index(op.f("ix_slices_job_id"), "slices", ["job_id"], unique=False)
-    op.create_index(op.f("ix_slices_user"), "slices", ["user"], unique=False)
+    op.create_index(op.f("ix_slices_ended"), "slices", ["ended"], unique=False, if_not_exists=True)
+    op.create_index(op.f("ix_slices_group"), "slices", ["group"], unique=False, if_not_exists=True)
+    op.create_index(op.f("ix_slices_job_id"), "slices", ["job_id"], unique=False, if_not_exists=True)
+    op.create_index(op.f("ix_slices_user"), "slices", ["user"], unique=False, if_not_exists=True)
     op.create_table(
         "waiters",
         sa.Column("job_id", sa.String(length=128), nullable=False),
@@ -113,6 +131,7 @@ def upgrade() -> None:
         sa.Column("phase", sa.String(length=255), nullable=False),
         sa.Column("requested", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("job_id", "group"),
+        **OPTIONS,
     )
 
 

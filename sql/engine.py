@@ -1,0 +1,147 @@
+"""Opens a database: which kinds there are, with which driver each, and what makes a commit of it durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed
+
+DRIVERS = {"sqlite": "pysqlite", "mariadb": "pymysql", "postgresql": "psycopg"}
+EXAMPLES = (
+    "sqlite:////var/lib/interleave/orchestrator.db, mariadb://interleave@/interleave?unix_socket=/run/mysqld/"
+    "mysqld.sock, postgresql://interleave@db.example.org/interleave"
+)
+# A server that is gone without a word is noticed within about half a minute, and the daemon ends.
+_LINK: dict[str, dict[str, Any]] = {
+    "mariadb": {"connect_timeout": 10, "read_timeout": 30, "write_timeout": 30},
+    "postgresql": {
+        "connect_timeout": 10,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,
+    },
+}
+_PRAGMAS = (
+    "busy_timeout=10000",
+    "journal_mode=WAL",  # readers do not stop the writer
+    "synchronous=FULL",  # a commit is on disk before it is answered
+    "wal_autocheckpoint=4000",  # pages; a checkpoint makes one commit in some hundred slow
+    "cache_size=-16000",  # KiB
+)
+
+
+def open_engine(text: str, *, create: bool = True, patient: bool = False) -> sa.Engine:
+    """Return an engine for the database that *text*, a URL, names, after one connection to it.
+
+    *create* makes a SQLite file that is not there; *patient* lets one statement last as long as it needs.
+    Raises `ConfigError` in one line, without the password.
+    """
+    url = _parse(text)
+    try:
+        engine = _make(url, create, patient)
+        with engine.connect():
+            return engine
+    except ImportError:
+        kind = url.get_backend_name()
+        raise ConfigError(
+            f"database {name(url)}: its driver is not installed; run: pip install 'slurm-interleave[{kind}]'"
+        ) from None
+    except (SQLAlchemyError, OSError, TypeError, ValueError) as error:
+        raise ConfigError(f"database {name(url)} cannot be opened: {words(error)}") from error
+
+
+def name(url: sa.URL) -> str:
+    """Return *url* for people: without the password."""
+    return url.render_as_string(hide_password=True)
+
+
+def words(error: BaseException) -> str:
+    """Return what *error* says, in one line."""
+    while isinstance(error, SQLAlchemyError) and (cause := getattr(error, "orig", None)) is not None:
+        error = cause
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def failures(engine: sa.Engine) -> tuple[type[Exception], ...]:
+    """Return the errors that the database or its driver raises."""
+    driver: Any = engine.dialect.dbapi
+    return (SQLAlchemyError, driver.Error, OSError, OverflowError, UnicodeError)
+
+
+@contextmanager
+def explained(engine: sa.Engine) -> Iterator[None]:
+    """Turn errors of the database into `DatabaseFailed`."""
+    try:
+        yield
+    except failures(engine) as error:
+        raise DatabaseFailed(f"database {name(engine.url)}: {words(error)}") from error
+
+
+def writing(engine: sa.Engine) -> sa.Engine:
+    """Return *engine* with transactions that take SQLite's lock for writers from their start."""
+    return engine.execution_options(interleave_writes=True)
+
+
+def _parse(text: str) -> sa.URL:
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ConfigError(f"database = {text!r} is no URL; examples are {EXAMPLES}") from None
+    kind, _, driver = url.drivername.partition("+")
+    if kind not in DRIVERS or driver not in ("", DRIVERS[kind]):
+        known = ", ".join(f"{kind}://... (or {kind}+{driver}://...)" for kind, driver in DRIVERS.items())
+        raise ConfigError(f"database = {name(url)!r}: {url.drivername} is not known; known are {known}")
+    return url.set(drivername=f"{kind}+{DRIVERS[kind]}")
+
+
+def _make(url: sa.URL, create: bool, patient: bool) -> sa.Engine:
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        return _sqlite(url, create)
+    link = {key: value for key, value in _LINK[kind].items() if key not in url.query}
+    if kind == "mariadb":
+        from pymysql.constants import CLIENT
+
+        # One message for a whole batch; SQLAlchemy adds the flag that lets an UPDATE count what it found.
+        url = url.update_query_dict({"client_flag": str(CLIENT.MULTI_STATEMENTS)})
+        link["init_command"] = "SET SESSION sql_mode = 'STRICT_ALL_TABLES'"
+    if patient:
+        link.pop("read_timeout", None)
+    return sa.create_engine(url, connect_args=link, pool_pre_ping=True, paramstyle="format")
+
+
+def _sqlite(url: sa.URL, create: bool) -> sa.Engine:
+    options: dict[str, Any] = {}
+    if url.database in (None, "", ":memory:"):
+        options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+    else:
+        path = Path(url.database or "")
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+        elif not path.exists():
+            raise FileNotFoundError("no such file; interleaved makes it, or: interleave db upgrade")
+    engine = sa.create_engine(url, **options)
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, DDL included
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("interleave_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,90 @@
+"""What is written, compiled once from the schema, so that a write costs a driver's call and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from slurm_interleave.sql.tables import instance
+
+
+class Statement(NamedTuple):
+    """A statement in the driver's words, and its values."""
+
+    sql: str
+    values: Sequence[Any]
+
+
+class Fence:
+    """Moves the epoch on if the caller is still the newest instance and knows the last epoch."""
+
+    def __init__(self, dialect: sa.Dialect) -> None:
+        moved = (
+            sa.update(instance)
+            .where(
+                instance.c.generation == sa.bindparam("generation"),
+                instance.c.epoch == sa.bindparam("before"),
+            )
+            .values(epoch=sa.bindparam("after"))
+        )
+        self._sql, self._names = _compile(moved, dialect)
+
+    def statement(self, generation: int, before: int, after: int) -> Statement:
+        """Return the statement; it counts one row, or the caller must stop."""
+        given = {"generation": generation, "before": before, "after": after}
+        return Statement(self._sql, [given[name] for name in self._names])
+
+
+class TableStatements:
+    """How a row of one table is put, and how it is forgotten."""
+
+    def __init__(self, table: sa.Table, dialect: sa.Dialect) -> None:
+        self._put, names = _compile(_upsert(table, dialect), dialect)
+        keys = list(table.primary_key.columns)
+        same = (column == sa.bindparam(f"key_{i}") for i, column in enumerate(keys))
+        self._drop, order = _compile(sa.delete(table).where(*same), dialect)
+        self._order = [int(name.removeprefix("key_")) for name in order]
+        self._values = attrgetter(*names)
+        self._converters = [
+            (i, convert) for i, name in enumerate(names) if (convert := _converter(table.c[name], dialect))
+        ]
+
+    def put(self, row: object) -> Statement:
+        """Return the statement that writes *row* in place of an earlier one with its key."""
+        values = list(self._values(row))
+        for i, convert in self._converters:
+            values[i] = convert(values[i])
+        return Statement(self._put, values)
+
+    def drop(self, key: Sequence[Any]) -> Statement:
+        """Return the statement that forgets the row of *key*."""
+        return Statement(self._drop, [key[i] for i in self._order])
+
+
+def _compile(construct: sa.ClauseElement, dialect: sa.Dialect) -> tuple[str, list[str]]:
+    """Return the text of *construct* and the names of its values, in their order."""
+    compiled: Any = construct.compile(dialect=dialect)
+    return str(compiled), list(compiled.positiontup)
+
+
+def _upsert(table: sa.Table, dialect: sa.Dialect) -> sa.ClauseElement:
+    keys = list(table.primary_key.columns)
+    rest = [column.name for column in table.columns if not column.primary_key]
+    if dialect.name == "mariadb":
+        mariadb = mysql.insert(table)
+        return mariadb.on_duplicate_key_update({name: mariadb.inserted[name] for name in rest})
+    insert: Any = (postgresql if dialect.name == "postgresql" else sqlite).insert(table)
+    changes = {name: insert.excluded[name] for name in rest}
+    conflict: sa.ClauseElement = insert.on_conflict_do_update(index_elements=keys, set_=changes)
+    return conflict
+
+
+def _converter(column: sa.Column[Any], dialect: sa.Dialect) -> Callable[[Any], Any] | None:
+    """Return what turns a value of a row into one for the driver, where it is not the same."""
+    if not isinstance(column.type, sa.TypeDecorator):
+        return None
+    return column.type.bind_processor(dialect)

@@ -1,0 +1,89 @@
+"""The connection that writes: a batch in one transaction, in as few messages as the protocol allows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from slurm_interleave.sql.statements import Statement
+
+# MariaDB takes a message of 16 MiB; rows have some hundred bytes.
+_STATEMENTS_A_MESSAGE = 500
+Send = Callable[[Any, Statement, Sequence[Statement]], bool]
+
+
+class Writer:
+    """One connection, kept. Not for more than one thread at a time."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        connection = engine.connect()
+        if engine.dialect.name != "sqlite":  # SQLite's are without automatic transactions anyway
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        self._connection = connection
+        self._driver: Any = connection.connection.driver_connection
+        self._send = _SEND[engine.dialect.name]
+
+    def write(self, fence: Statement, rest: Sequence[Statement]) -> bool:
+        """Do *fence* and *rest* in one transaction; return False, nothing done, if *fence* counts no row.
+
+        Raises the driver's errors; then the connection is gone, and it is not known whether the batch counts.
+        """
+        try:
+            return self._send(self._driver, fence, rest)
+        except BaseException:
+            self._connection.invalidate()
+            raise
+
+    def close(self) -> None:
+        """Give the connection up."""
+        with contextlib.suppress(sa.exc.SQLAlchemyError):
+            self._connection.close()
+
+
+def _send_sqlite(connection: Any, fence: Statement, rest: Sequence[Statement]) -> bool:
+    execute = connection.execute
+    execute("BEGIN IMMEDIATE")
+    kept: bool = execute(*fence).rowcount == 1
+    if kept:
+        for statement in rest:
+            execute(*statement)
+    execute("COMMIT" if kept else "ROLLBACK")
+    return kept
+
+
+def _send_postgresql(connection: Any, fence: Statement, rest: Sequence[Statement]) -> bool:
+    with connection.pipeline() as pipeline:
+        # Under READ COMMITTED the fence sees what another instance committed while it waited for its lock.
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        decided, cursor = connection.execute(*fence), connection.cursor()
+        for statement in rest:
+            cursor.execute(*statement)
+        pipeline.sync()
+        kept: bool = decided.rowcount == 1
+        connection.execute("COMMIT" if kept else "ROLLBACK")
+    return kept
+
+
+def _send_mariadb(connection: Any, fence: Statement, rest: Sequence[Statement]) -> bool:
+    statements = (Statement("BEGIN", ()), fence, *rest)
+    with connection.cursor() as cursor:
+        counts: list[int] = []
+        for first in range(0, len(statements), _STATEMENTS_A_MESSAGE):
+            some = statements[first : first + _STATEMENTS_A_MESSAGE]
+            cursor.execute("; ".join(s.sql for s in some), [value for s in some for value in s.values])
+            counts.append(cursor.rowcount)
+            while cursor.nextset():
+                counts.append(cursor.rowcount)
+        kept = counts[1] == 1
+        cursor.execute("COMMIT" if kept else "ROLLBACK")
+    return kept
+
+
+_SEND: dict[str, Send] = {
+    "sqlite": _send_sqlite,
+    "mariadb": _send_mariadb,
+    "postgresql": _send_postgresql,
+}
