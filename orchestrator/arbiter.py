@@ -13,12 +13,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from slurm_interleave.client.core.errors import InterleaveError, NotInTime
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.journal import journal
 from slurm_interleave.sql import rows
@@ -47,7 +48,9 @@ _ANSWERS = (cmd.Grant, cmd.Yielded)
 class Arbiter:
     """Owns the core and its memory; lives in one event loop."""
 
-    def __init__(self, store: Store, agents: Agents, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, agents: Agents, rules: Rules, clock: Callable[[], float] = time.time
+    ) -> None:
         self._store = store
         self._agents = agents
         self._clock = clock
@@ -55,9 +58,11 @@ class Arbiter:
         self._batches: list[_Batch] = []
         self._work = asyncio.Event()
         self._callers: dict[ev.CallId, asyncio.Queue[News]] = {}
+        self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
+        self._watchers: set[asyncio.Queue[str]] = set()
         self._numbers = itertools.count(1)
         self._broken: Exception | None = None
-        self.core = Core(_remembered(store), store.generation)
+        self.core = Core(_remembered(store), store.generation, rules)
         self._submit(self.core.start(clock()))
 
     async def run(self) -> None:
@@ -94,33 +99,36 @@ class Arbiter:
         await self._submit(changes)
 
     async def acquire(
-        self, job_id: str, group: str, phase: str, within_s: float | None = None
-    ) -> AsyncGenerator[cmd.Place | rows.Lease, None]:
-        """Wait until the member holds its devices: yields its places in the queue, at last its lease.
+        self,
+        job_id: str,
+        groups: Sequence[str],
+        phase: str,
+        within_s: float | None = None,
+        *,
+        independent: bool = False,
+    ) -> AsyncGenerator[cmd.Place | cmd.Grant, None]:
+        """Wait until the job holds the devices of *groups*: yields places in the queue, at last the grant.
 
-        If the caller goes before he has taken the lease, the waiter leaves the queue or the grant is given
+        If the caller goes before he has taken the grant, the waiter leaves the queue or the grant is given
         back; so it is after *within_s* seconds too. Raises what refuses the call, and `NotInTime`.
         """
-        call = ev.CallId(next(self._numbers))
-        commands = self._decide(ev.Acquire(self._clock(), job_id, group, phase, call))
+        call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
+        event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent)
+        commands = self._decide(event)
         news = self._callers[call] = asyncio.Queue()
         self._submit(commands)
         if within_s is not None:
-            late = NotInTime(f"job {job_id}: the devices of group {group} were not granted in time")
-            asyncio.get_running_loop().call_later(
-                within_s, news.put_nowait, cmd.Refuse(frozenset({call}), late)
-            )
+            late = NotInTime(f"job {job_id}: the devices of {', '.join(groups)} were not granted in time")
+            refusal = cmd.Refuse(frozenset({call}), late)
+            asyncio.get_running_loop().call_later(within_s, news.put_nowait, refusal)
         answered = False
         try:
             while not answered:
-                match await news.get():
-                    case cmd.Grant(lease=lease):
-                        yield lease
-                        answered = True
-                    case cmd.Refuse(error=error):
-                        raise error
-                    case place:
-                        yield place
+                update = await news.get()
+                if isinstance(update, cmd.Refuse):
+                    raise update.error
+                yield update
+                answered = isinstance(update, cmd.Grant)
         finally:
             del self._callers[call]
             if not answered:
@@ -128,11 +136,32 @@ class Arbiter:
 
     async def acquire_lease(self, job_id: str, group: str, within_s: float | None = None) -> rows.Lease:
         """The same for a caller who does not care for his place."""
-        async with contextlib.aclosing(self.acquire(job_id, group, "", within_s)) as updates:
-            # To the end: an acquire that is left at its lease gives it back.
-            async for update in updates:
-                last = update
-        return cast("rows.Lease", last)  # the last word of an acquire that did not raise
+        async with contextlib.aclosing(self.acquire(job_id, [group], "", within_s)) as updates:
+            # To the end: an acquire that is left at its grant gives it back.
+            grants = [update async for update in updates if isinstance(update, cmd.Grant)]
+        return grants[0].lease
+
+    @contextlib.contextmanager
+    def listening(self, key: rows.Key) -> Iterator[asyncio.Queue[cmd.Notice]]:
+        """Give a queue of what the holder *key* should know."""
+        news: asyncio.Queue[cmd.Notice] = asyncio.Queue()
+        self._listeners.setdefault(key, set()).add(news)
+        try:
+            yield news
+        finally:
+            self._listeners[key].discard(news)
+            if not self._listeners[key]:
+                del self._listeners[key]
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[asyncio.Queue[str]]:
+        """Give a queue of the groups that change."""
+        changed: asyncio.Queue[str] = asyncio.Queue()
+        self._watchers.add(changed)
+        try:
+            yield changed
+        finally:
+            self._watchers.discard(changed)
 
     async def yield_lease(self, job_id: str, group: str, epoch: int) -> int:
         """End a lease; return how many members it kept waiting."""
@@ -183,9 +212,21 @@ class Arbiter:
             case cmd.WakeMe():
                 delay = max(command.wake.at - self._clock(), 0.0)
                 asyncio.get_running_loop().call_later(delay, self.post, command.wake)
-            case cmd.Grant() | cmd.Refuse() | cmd.Place():
-                for call in command.calls & self._callers.keys():
-                    self._callers[call].put_nowait(command)
+            case cmd.Notice() | cmd.GroupChanged() | cmd.Grant() | cmd.Refuse() | cmd.Place():
+                self._spread(command)
+
+    def _spread(self, news: News | cmd.Notice | cmd.GroupChanged) -> None:
+        """Tell those whom it concerns."""
+        match news:
+            case cmd.Notice():
+                for listener in self._listeners.get(news.key, ()):
+                    listener.put_nowait(news)
+            case cmd.GroupChanged():
+                for watcher in self._watchers:
+                    watcher.put_nowait(news.group)
+            case _:
+                for call in news.calls & self._callers.keys():
+                    self._callers[call].put_nowait(news)
 
 
 def _changes(

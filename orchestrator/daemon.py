@@ -26,6 +26,7 @@ from slurm_interleave.orchestrator.auth import Gate
 from slurm_interleave.orchestrator.book import Reservations
 from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.events import JobOver
+from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
@@ -50,12 +51,14 @@ _SERVER_OPTIONS = (
 class Orchestrator:
     """All parts of one orchestrator; `run` serves until it is cancelled."""
 
-    def __init__(self, config: OrchestratorConfig, placement: PlacementConfig, store: Store) -> None:
+    def __init__(
+        self, config: OrchestratorConfig, placement: PlacementConfig, rules: Rules, store: Store
+    ) -> None:
         self._config = config
         self.ready = asyncio.Event()
         self.port = 0  # once it is ready
         self.links = Links()
-        self.arbiter = Arbiter(store, self.links)
+        self.arbiter = Arbiter(store, self.links, rules)
         self.reservations = Reservations(self.arbiter, store.all(Reservation))
         self._gate = Gate(config, self.arbiter.core)
         self._helper: PlacementHelper | None = None
@@ -144,18 +147,19 @@ def main() -> None:
         flags = {"listen": args.listen, "database": args.database}
         config = load_section(OrchestratorConfig, "orchestrator", path, flags)
         placement = load_section(PlacementConfig, "placement", path)
+        rules = load_section(Rules, "turns", path)
         # What others may open is given away explicitly.
         os.umask(0o077)
         # Before the database: opening that ends any other orchestrator.
         with only_one(config.socket.with_suffix(".lock"), "interleaved"):
-            asyncio.run(_serve(config, placement))
+            asyncio.run(_serve(config, placement, rules))
     except InterleaveError as error:
         sys.exit(f"interleaved: {error}")
 
 
-async def _serve(config: OrchestratorConfig, placement: PlacementConfig) -> None:
+async def _serve(config: OrchestratorConfig, placement: PlacementConfig, rules: Rules) -> None:
     store = Store(config.database)
-    serving = asyncio.create_task(Orchestrator(config, placement, store).run())
+    serving = asyncio.create_task(Orchestrator(config, placement, rules, store).run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)

@@ -26,6 +26,7 @@ class Link:
     node: str
     devices: tuple[int, ...]
     since: float
+    memory: tuple[tuple[int, int], ...] = ()  # of each device, in bytes
     orders: asyncio.Queue[pb.AgentOrder] = field(default_factory=asyncio.Queue)
     replaced: asyncio.Event = field(default_factory=asyncio.Event)  # by a newer stream of the same node
 

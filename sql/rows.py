@@ -58,7 +58,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Waiter:
-    """A place in the queue; *seq* gives the order."""
+    """A place in the queue for one or more groups of a job at once; *seq* gives the order."""
 
     KEY: ClassVar = ("job_id", "group")
     job_id: str
@@ -66,6 +66,13 @@ class Waiter:
     seq: int
     phase: str
     requested: float
+    also: tuple[str, ...] = ()  # the other groups
+    told: int = 0  # the epoch that the job knows, where a rule took its lease: nobody calls, and it goes on
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """All members that it is to make holders."""
+        return tuple(Key(self.job_id, group) for group in (self.group, *self.also))
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,12 @@ class Lease:
     snapshot_s: float = 0.0  # of it, the slowest node's snapshot
     restore_s: float = 0.0  # and the slowest node's restore
     switch_bytes: int = 0
+    told: int = 0  # the epoch that the job knows, where a rule took its lease and gave it a new one
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The epochs by which the job may end it."""
+        return (self.epoch, self.told) if self.told else (self.epoch,)
 
 
 @dataclass(frozen=True)

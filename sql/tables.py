@@ -154,6 +154,8 @@ waiters = sa.Table(
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("phase", Label(255), nullable=False),
     sa.Column("requested", sa.Double, nullable=False),
+    sa.Column("also", Words, nullable=False),
+    sa.Column("told", sa.BigInteger, nullable=False),
     **SMALL,
 )
 
@@ -172,6 +174,7 @@ leases = sa.Table(
     sa.Column("snapshot_s", sa.Double, nullable=False),
     sa.Column("restore_s", sa.Double, nullable=False),
     sa.Column("switch_bytes", sa.BigInteger, nullable=False),
+    sa.Column("told", sa.BigInteger, nullable=False),
     **SMALL,
 )
 

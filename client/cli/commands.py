@@ -8,6 +8,7 @@ import click
 
 from slurm_interleave.client.cli.status import status
 from slurm_interleave.client.cli.timeline_command import timeline
+from slurm_interleave.client.cli.yield_command import yield_
 from slurm_interleave.client.core.errors import ConfigError
 
 GROUP = "slurm_interleave.commands"
@@ -70,3 +71,4 @@ def command(context: click.Context) -> None:
 
 command.add_command(status)
 command.add_command(timeline)
+command.add_command(yield_)

@@ -25,7 +25,7 @@ TIMEOUT_S = 60.0
 
 
 class Orchestrator:
-    """The orchestrator as the command line sees it: two questions."""
+    """The orchestrator as the command line sees it: what the commands ask."""
 
     def __init__(self, config: ClientConfig, stub: Any, environ: Mapping[str, str]) -> None:
         self._config = config
@@ -43,6 +43,11 @@ class Orchestrator:
             pb.StatusRequest(group=group), metadata=self._who(), timeout=TIMEOUT_S
         )
         return reply
+
+    def revoke(self, job_id: str, group: str) -> None:
+        """Take the devices of *group* from a job. Raises `NotTheHolder`, `Denied`."""
+        request = pb.RevokeRequest(job_id=job_id, group=group)
+        self._stub.Revoke(request, metadata=self._who(), timeout=TIMEOUT_S)
 
     def _who(self) -> Metadata:
         return credentials(self._config.auth, self._config.munge_socket, self._token)

@@ -69,6 +69,12 @@ class StaleLease(InterleaveError):
     status = "ABORTED"
 
 
+class Deadlock(InterleaveError):
+    """The acquire would wait for a job that waits, itself or through others, for this one."""
+
+    status = "FAILED_PRECONDITION"
+
+
 class JobFaulted(InterleaveError):
     """The job's device state could not be saved or restored; the text says why."""
 

@@ -7,14 +7,18 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AcquireRequest(_message.Message):
-    __slots__ = ("job_id", "group", "phase")
+    __slots__ = ("job_id", "group", "phase", "also", "independent")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
+    INDEPENDENT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     group: str
     phase: str
-    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
+    also: _containers.RepeatedScalarFieldContainer[str]
+    independent: bool
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., phase: _Optional[str] = ..., also: _Optional[_Iterable[str]] = ..., independent: bool = ...) -> None: ...
 
 class AcquireUpdate(_message.Message):
     __slots__ = ("queued", "granted")
@@ -33,16 +37,62 @@ class Queued(_message.Message):
     def __init__(self, ahead: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Granted(_message.Message):
-    __slots__ = ("epoch", "waited_s", "context_restored", "switch_s")
+    __slots__ = ("epoch", "waited_s", "context_restored", "switch_s", "also")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_RESTORED_FIELD_NUMBER: _ClassVar[int]
     SWITCH_S_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     waited_s: float
     context_restored: bool
     switch_s: float
-    def __init__(self, epoch: _Optional[int] = ..., waited_s: _Optional[float] = ..., context_restored: bool = ..., switch_s: _Optional[float] = ...) -> None: ...
+    also: _containers.RepeatedCompositeFieldContainer[GroupLease]
+    def __init__(self, epoch: _Optional[int] = ..., waited_s: _Optional[float] = ..., context_restored: bool = ..., switch_s: _Optional[float] = ..., also: _Optional[_Iterable[_Union[GroupLease, _Mapping]]] = ...) -> None: ...
+
+class GroupLease(_message.Message):
+    __slots__ = ("group", "epoch")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    epoch: int
+    def __init__(self, group: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class NoticesRequest(_message.Message):
+    __slots__ = ("job_id", "group")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    group: str
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class HolderNotice(_message.Message):
+    __slots__ = ("waiting", "by")
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    waiting: int
+    by: float
+    def __init__(self, waiting: _Optional[int] = ..., by: _Optional[float] = ...) -> None: ...
+
+class RevokeRequest(_message.Message):
+    __slots__ = ("job_id", "group")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    group: str
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class RevokeReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchUpdate(_message.Message):
+    __slots__ = ("groups", "gone")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class YieldRequest(_message.Message):
     __slots__ = ("job_id", "group", "epoch")

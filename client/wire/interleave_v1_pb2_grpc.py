@@ -25,6 +25,21 @@ class InterleaveStub(object):
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.YieldRequest.SerializeToString,
                 response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.YieldReply.FromString,
                 )
+        self.Notices = channel.unary_stream(
+                '/slurm_interleave.v1.Interleave/Notices',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.NoticesRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.HolderNotice.FromString,
+                )
+        self.Revoke = channel.unary_unary(
+                '/slurm_interleave.v1.Interleave/Revoke',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeReply.FromString,
+                )
+        self.Watch = channel.unary_stream(
+                '/slurm_interleave.v1.Interleave/Watch',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.StatusRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.WatchUpdate.FromString,
+                )
         self.GetStatus = channel.unary_unary(
                 '/slurm_interleave.v1.Interleave/GetStatus',
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.StatusRequest.SerializeToString,
@@ -50,6 +65,27 @@ class InterleaveServicer(object):
 
     def Yield(self, request, context):
         """Ends a lease; returns when that is recorded, before any device state moves.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Notices(self, request, context):
+        """What the holder of a group should know: that others wait, that it is to yield by some time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Revoke(self, request, context):
+        """Takes a lease back: the job is saved and queued again behind the others. For operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """The state of the groups that the caller may see, at once and at each change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -81,6 +117,21 @@ def add_InterleaveServicer_to_server(servicer, server):
                     servicer.Yield,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.YieldRequest.FromString,
                     response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.YieldReply.SerializeToString,
+            ),
+            'Notices': grpc.unary_stream_rpc_method_handler(
+                    servicer.Notices,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.NoticesRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.HolderNotice.SerializeToString,
+            ),
+            'Revoke': grpc.unary_unary_rpc_method_handler(
+                    servicer.Revoke,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeReply.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.StatusRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.WatchUpdate.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -134,6 +185,57 @@ class Interleave(object):
         return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Interleave/Yield',
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.YieldRequest.SerializeToString,
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.YieldReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Notices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.Interleave/Notices',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.NoticesRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.HolderNotice.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Revoke(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Interleave/Revoke',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.Interleave/Watch',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.StatusRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.WatchUpdate.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

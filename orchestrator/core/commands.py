@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from slurm_interleave.client.core.errors import InterleaveError
-from slurm_interleave.orchestrator.core.events import CallId, Wake
+from slurm_interleave.orchestrator.core.events import CallId, HoldCheck, Wake
 from slurm_interleave.sql.rows import Key, Lease, Row
 
 
@@ -54,10 +54,11 @@ class Operate:
 
 @dataclass(frozen=True)
 class Grant:
-    """Answer *calls*: the member holds its devices."""
+    """Answer *calls*: the member holds its devices, and so do those of *also*."""
 
     lease: Lease
     calls: frozenset[CallId]
+    also: tuple[Lease, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,22 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Notice:
+    """Tell the holder *key*: others wait; if *by* is not 0, he is to yield by then, or is made to."""
+
+    key: Key
+    waiting: int
+    by: float = 0.0
+
+
+@dataclass(frozen=True)
+class GroupChanged:
+    """Something that can be seen of *group* has changed."""
+
+    group: str
+
+
+@dataclass(frozen=True)
 class Yielded:
     """The answer to a `Yield`: how many waiters the lease kept waiting."""
 
@@ -88,7 +105,7 @@ class Yielded:
 class WakeMe:
     """Send *wake* when its time has come."""
 
-    wake: Wake
+    wake: Wake | HoldCheck
 
 
 @dataclass(frozen=True)
@@ -100,4 +117,6 @@ class Note:
     text: str
 
 
-Command = Put | Drop | Advance | Operate | Grant | Refuse | Place | Yielded | WakeMe | Note
+Command = (
+    Put | Drop | Advance | Operate | Grant | Refuse | Place | Notice | GroupChanged | Yielded | WakeMe | Note
+)

@@ -39,6 +39,7 @@ class NodeUp:
     at: float
     node: str
     jobs: tuple[Registration, ...]
+    memory: tuple[tuple[int, int], ...] = ()  # of each device, by minor number, in bytes
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,19 @@ class JobOver:
 
 @dataclass(frozen=True)
 class Acquire:
-    """A member wants its devices. *call* stands for the caller who waits."""
+    """A job wants the devices of a group, and of the groups in *also* with it, all or none.
+
+    *call* stands for the caller who waits. While he waits he keeps the leases that the job holds now, unless
+    he says that he is *independent* of them.
+    """
 
     at: float
     job_id: str
     group: str
     phase: str
     call: CallId
+    also: tuple[str, ...] = ()
+    independent: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,34 @@ class Yield:
     job_id: str
     group: str
     epoch: int
+
+
+@dataclass(frozen=True)
+class HoldCheck:
+    """A time that the core asked for has come: a lease may have lasted too long."""
+
+    at: float
+    job_id: str
+    group: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Revoke:
+    """An operator takes a lease back: the job is saved and queued again behind the others."""
+
+    at: float
+    job_id: str
+    group: str
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Slurm says what priority a job has."""
+
+    at: float
+    job_id: str
+    priority: int
 
 
 @dataclass(frozen=True)
@@ -130,6 +165,6 @@ class Wake:
     seq: int
 
 
-CallEvent = Acquire | Cancel | Yield | Wake
+CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Weigh
 NodeEvent = NodeUp | NodeDown | Registered | PartOver | JobOver | OperationDone
 Event = CallEvent | NodeEvent

@@ -9,6 +9,7 @@ from typing_extensions import assert_never
 from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.sql.rows import Key, Member, Part
@@ -45,6 +46,7 @@ class Nodes:
         """Take an agent's whole truth: jobs that it does not name are over on its node."""
         state = self._state
         state.nodes_up.add(event.node)
+        state.memory.update({Device(event.node, minor): size for minor, size in event.memory})
         told = {(job.job_id, job.group): job.attempt for job in event.jobs}
         self._ended.get(event.node, set()).intersection_update(told.values())
         for part in self._state.parts_on(event.node):
@@ -70,7 +72,7 @@ class Nodes:
         if self._is_stale(node, key, job, hello=hello):
             return
         for part in self._state.parts_on(node):
-            if part.job_id == job.job_id and (part.attempt != job.attempt or part.group != job.group):
+            if (part.job_id, part.group) == (job.job_id, job.group) and part.attempt != job.attempt:
                 self.part_over(node, part.job_id, part.attempt, at)
         known = state.parts.get(key, {}).get(node)
         if known is not None:
@@ -87,7 +89,7 @@ class Nodes:
         elif not member.nodes:
             state.put_member(replace(member, nodes=job.nodes))
         # Queued or holding before this node joined: its devices must be claimed too.
-        lease, waiter = state.leases.get(key), state.waiters.get(key)
+        lease, claim = state.leases.get(key), state.claims.get(key)
         part = Part(
             job.job_id,
             job.group,
@@ -99,8 +101,8 @@ class Nodes:
             token_sha256=job.token_sha256,
         )
         state.put_part(part)
-        if waiter is not None:
-            state.put_waiter(waiter)
+        if claim is not None:
+            state.put_waiter(state.waiters[claim], state.keeping[claim])
         if lease is not None:
             state.end_lease(key, SliceState.REVOKED, at)
         state.touch(state.devices(key))
@@ -153,8 +155,12 @@ class Nodes:
             # The result of the operation, kept here, will tell.
             state.set_context(key, node, Context.UNKNOWN, size, state.parts[key][node].operation)
             return
-        if key in state.leases and context is Context.NONE:
+        lease = state.leases.get(key)
+        if lease is not None and context is Context.NONE:
             context = Context.RESIDENT
+        if lease is not None and context is Context.SAVED:
+            # It was yielded, and saved after that, but the host lost the record of it.
+            state.end_lease(key, SliceState.YIELDED, lease.granted)
         state.set_context(key, node, context, size)
         if context is Context.FAULTED and not state.members[key].fault:
             state.fault(key, fault or f"its device state on node {node} is lost")
@@ -186,8 +192,8 @@ class Nodes:
     def _leave(self, key: Key, at: float) -> None:
         """End the turn of a job that is over, and its wait for one."""
         state, member = self._state, self._state.members[key]
-        if key in state.waiters:
-            state.refuse(key, JobEnded(f"{key} has ended"))
+        if key in state.claims:
+            state.refuse(state.claims[key], JobEnded(f"{key} has ended"))
         if key in state.leases:
             state.end_lease(key, SliceState.JOB_ENDED, at)
         if not member.over:

@@ -32,6 +32,7 @@ class Policy(ABC):
 
     name: ClassVar[str]
     in_order: ClassVar[bool] = False
+    lingers: ClassVar[bool] = False  # waits a moment for the last holder rather than switch
 
     def __init__(self, ageing_s: float = AGEING_S) -> None:
         self.ageing_s = ageing_s
@@ -71,9 +72,10 @@ class Priority(Policy):
 
 
 class LeastSwitching(Policy):
-    """Whose context is on the devices comes first: its burst is finished before anybody is switched."""
+    """Whose context is on the devices comes first, and is waited for a moment if it is expected back soon."""
 
     name = "least-switching"
+    lingers = True
 
     def weigh(self, standing: Standing, now: float) -> tuple[float, ...]:
         """Whether a grant needs a switch."""

@@ -41,6 +41,14 @@ class State:
         self.on_node: dict[str, dict[Key, None]] = {}
         self.tokens: dict[str, Key] = {}
         self.waiters: dict[Key, Waiter] = {}
+        self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
+        self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
+        self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
+        self.priorities: dict[str, int] = {}
+        self.jobs: dict[str, dict[Key, None]] = {}
+        self.memory: dict[Device, int] = {}
+        self.footprints: dict[tuple[Key, str], int] = {}  # bytes that a context last took on a node
+        self.ended: list[tuple[Key, Lease, float]] = []  # leases that ended in this event
         self.leases: dict[Key, Lease] = {}
         self.yielded = dict(remembered.yielded)
         self.calls: dict[Key, set[CallId]] = {}
@@ -62,7 +70,7 @@ class State:
         for lease in remembered.leases:
             self.put_lease(lease)
         for waiter in sorted(remembered.waiters, key=lambda w: w.seq):
-            self.put_waiter(waiter)
+            self.put_waiter(waiter, self.leases_of(waiter.job_id))
         self.out.clear()
 
     def _emit(self, change: Put | Drop) -> None:
@@ -86,6 +94,7 @@ class State:
         key = Key(member.job_id, member.group)
         self.members[key] = member
         self.groups.setdefault(member.group, {})[key] = None
+        self.jobs.setdefault(member.job_id, {})[key] = None
         self._emit(Put(member))
 
     def drop_member(self, key: Key) -> None:
@@ -93,10 +102,10 @@ class State:
         member = self.members.pop(key)
         self.parts.pop(key, None)
         self.yielded.pop(key, None)
-        group = self.groups[member.group]
-        del group[key]
-        if not group:
-            del self.groups[member.group]
+        for index, name in ((self.groups, member.group), (self.jobs, member.job_id)):
+            del index[name][key]
+            if not index[name]:
+                del index[name]
         self._emit(Drop(member))
 
     def put_part(self, part: Part) -> None:
@@ -121,6 +130,8 @@ class State:
         """Change where the device state of *key* on *node* is; *size* counts while it is saved."""
         part = self.parts.get(key, {}).get(node)
         kept = size if context in (Context.SAVED, Context.RESTORING) else 0
+        if kept:
+            self.footprints[key, node] = kept
         wanted = {"context": context, "bytes": kept, "operation": operation}
         if part is not None and any(getattr(part, name) != value for name, value in wanted.items()):
             changed: Any = wanted
@@ -131,25 +142,42 @@ class State:
         key, devices = Key(part.job_id, part.group), [Device(part.node, i) for i in part.devices]
         del self.parts[key][part.node]
         self.on_node[part.node].pop(key)
+        self.footprints.pop((key, part.node), None)
         self.tokens.pop(part.token_sha256, None)
         self.book.vacate(key, devices)
-        self.book.dequeue(key, devices)
+        self.book.dequeue(self.claims.get(key, key), devices)
         self.touch(devices)
         self._emit(Drop(part))
 
-    def put_waiter(self, waiter: Waiter) -> None:
-        """Queue a member."""
-        key = Key(waiter.job_id, waiter.group)
+    def claimed_devices(self, key: Key) -> list[Device]:
+        """Return the devices that waiter *key* waits for: those of all its groups."""
+        waiter = self.waiters[key]
+        if not waiter.also:
+            return self.devices(key)
+        return list(dict.fromkeys(d for member in waiter.keys for d in self.devices(member)))
+
+    def leases_of(self, job_id: str) -> frozenset[Key]:
+        """Return the members of the job that hold their devices."""
+        return frozenset(key for key in self.jobs.get(job_id, ()) if key in self.leases)
+
+    def put_waiter(self, waiter: Waiter, keeping: frozenset[Key] = frozenset()) -> None:
+        """Queue a waiter, whose job keeps the leases *keeping* while it waits."""
+        key = waiter.keys[0]
         self.waiters[key] = waiter
-        devices = self.devices(key)
+        self.claims.update(dict.fromkeys(waiter.keys, key))
+        self.keeping[key] = keeping
+        devices = self.claimed_devices(key)
         self.book.enqueue(key, waiter.seq, devices)
         self.touch(devices)
         self._emit(Put(waiter))
 
     def drop_waiter(self, key: Key) -> frozenset[CallId]:
         """Take a member out of the queue; return the calls that wait for it."""
+        devices = self.claimed_devices(key)
         waiter = self.waiters.pop(key)
-        devices = self.devices(key)
+        for member in waiter.keys:
+            del self.claims[member]
+        del self.keeping[key]
         self.book.dequeue(key, devices)
         self.touch(devices)
         self._emit(Drop(waiter))
@@ -192,12 +220,13 @@ class State:
         """Turn the lease of *key* into a slice and free its devices."""
         lease = self.leases.pop(key)
         self._detach_all(key)
-        freed = [device for device, holder in self.book.holders.items() if holder == key]
+        freed = [device for device in self.devices(key) if self.book.holders.get(device) == key]
         self.touch(freed)
         for device in freed:
             del self.book.holders[device]
         if state is SliceState.YIELDED:
-            self.yielded[key] = lease.epoch
+            self.yielded[key] = lease.told or lease.epoch
+        self.ended.append((key, lease, at))
         self._emit(Drop(lease))
         self._emit(Put(self.slice_of(key, lease, state, at)))
 
@@ -205,8 +234,8 @@ class State:
         """Give a member up: its device state is lost, or cannot be taken off its devices."""
         self.put_member(replace(self.members[key], fault=reason))
         self.note("member.faulted", key, reason)
-        if key in self.waiters:
-            self.refuse(key, JobFaulted(f"{key} is faulted: {reason}"))
+        if key in self.claims:
+            self.refuse(self.claims[key], JobFaulted(f"{key} is faulted: {reason}"))
 
     def refuse(self, key: Key, error: InterleaveError) -> None:
         """Take a member out of the queue and tell its callers why."""
@@ -242,7 +271,8 @@ class State:
         """Return what lasts or waits now, as slices."""
         for key, lease in self.leases.items():
             yield self.slice_of(key, lease, SliceState.RUNNING, 0.0)
-        for key, waiter in self.waiters.items():
+        for key, claim in self.claims.items():
+            waiter = self.waiters[claim]
             lease = Lease(key.job_id, key.group, 0, waiter.phase, waiter.requested, 0.0)
             yield self.slice_of(key, lease, SliceState.WAITING, 0.0)
 

@@ -36,10 +36,10 @@ def view(state: State, switching: Container[Key], group: str) -> GroupView:
     """Return how *group* stands, *switching* being those whose switch is under way."""
     members = list(state.groups.get(group, ()))
     holder = next((key for key in members if key in state.leases), None)
-    coming = next((key for key in members if key in switching and key in state.waiters), None)
+    coming = next((key for key in members if state.claims.get(key) in switching), None)
     resident = next((key for key in members if _resident(state, key)), None)
     locking = holder or coming
-    waiting = sum(1 for key in members if key in state.waiters and key != coming)
+    waiting = sum(1 for key in members if key in state.claims and key != coming)
     loaded = holder if holder and _resident(state, holder) else resident
     return GroupView(
         state=_state(state, members, locking, loaded),

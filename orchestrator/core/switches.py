@@ -22,6 +22,7 @@ BACK_OFF_S = (1.0, 5.0)
 _DURING = {Verb.SNAPSHOT: Context.SAVING, Verb.RESTORE: Context.RESTORING}
 # Where the state is when a move was made, and when it failed and changed nothing.
 _MADE = {Verb.SNAPSHOT: Context.SAVED, Verb.RESTORE: Context.RESIDENT}
+Spot = tuple[Key, str]  # a member on a node
 _UNTOUCHED = {Verb.SNAPSHOT: Context.RESIDENT, Verb.RESTORE: Context.SAVED}
 
 
@@ -84,19 +85,18 @@ class Switches:
         self._by_number: dict[str, Switch] = {}
         self._failures: dict[Key, int] = {}
 
-    def begin(self, into: Key, out: list[tuple[Key, str]], at: float) -> None:
-        """Take *out* (members and nodes) off the devices of *into* and bring its own saved context back."""
+    def begin(self, into: Key, save: list[Spot], load: list[Spot], at: float) -> None:
+        """For *into*, take the contexts *save* off their devices and bring *load* back."""
         state = self._state
-        devices = dict.fromkeys(state.devices(into))
-        for key, node in out:
+        devices = dict.fromkeys(state.claimed_devices(into) if into in state.waiters else ())
+        for key, node in (*save, *load):
             devices.update(dict.fromkeys(Device(node, i) for i in state.parts[key][node].devices))
         switch = Switch(into, list(devices), Cost(began=at))
         self.active[into] = switch
         state.changed_groups[into.group] = None
         for device in switch.devices:
             state.book.switching[device] = into
-        saved = [node for node, part in state.parts[into].items() if part.context is Context.SAVED]
-        self._order(switch, out, [(into, node) for node in saved])
+        self._order(switch, save, load)
         self._step(switch, at)
 
     def done(self, event: OperationDone) -> bool:
@@ -146,7 +146,7 @@ class Switches:
         part = self._state.parts.get(key, {}).get(node)
         return part is not None and part.operation in self._by_number
 
-    def _order(self, switch: Switch, save: list[tuple[Key, str]], load: list[tuple[Key, str]]) -> None:
+    def _order(self, switch: Switch, save: list[Spot], load: list[Spot]) -> None:
         """Order all moves of a stage: on each node the snapshots, and the restores after them."""
         before: dict[str, list[str]] = {}
         for key, node in save:

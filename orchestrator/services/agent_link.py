@@ -42,7 +42,7 @@ class AgentLinkService(rpc.AgentLinkServicer):
         link, jobs = await self._greet(request_iterator)
         self._links.open(link)
         try:
-            await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs))
+            await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs, link.memory))
             log.info("agent.connected", extra={"node": link.node, "jobs": len(jobs)})
             async with contextlib.aclosing(_orders(link, self._read(link, request_iterator))) as orders:
                 async for order in orders:
@@ -59,7 +59,9 @@ class AgentLinkService(rpc.AgentLinkServicer):
         if first.WhichOneof("message") != "hello" or not first.hello.node:
             raise BadName("the first message of an agent's stream must be `hello` with the node's name")
         hello = first.hello
-        link = Link(hello.node, tuple(device.index for device in hello.devices), self._arbiter.now())
+        devices = tuple(device.index for device in hello.devices)
+        memory = tuple((device.index, device.memory_bytes) for device in hello.devices)
+        link = Link(hello.node, devices, self._arbiter.now(), memory)
         known = [reservation(placement) for placement in self._reservations.on_node(hello.node)]
         welcome = pb.Welcome(cluster=self._cluster, reservations=known)
         link.orders.put_nowait(pb.AgentOrder(welcome=welcome))

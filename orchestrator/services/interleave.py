@@ -12,11 +12,11 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate
-from slurm_interleave.orchestrator.core.commands import Place
+from slurm_interleave.orchestrator.core.commands import Grant, Place
+from slurm_interleave.orchestrator.core.events import Revoke
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.views import group_status
-from slurm_interleave.sql.rows import Lease
 
 
 class InterleaveService(rpc.InterleaveServicer):
@@ -29,9 +29,13 @@ class InterleaveService(rpc.InterleaveServicer):
 
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> AsyncIterator[pb.AcquireUpdate]:
         """Send each change of the place in the queue, then the grant."""
-        job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
+        job_id = parse_job_id(request.job_id)
+        groups = [parse_group_name(name) for name in (request.group, *request.also)]
         self._gate.require_job(await self._caller(context), job_id)
-        updates = self._arbiter.acquire(job_id, group, parse_phase(request.phase), time_left(context))
+        phase = parse_phase(request.phase)
+        updates = self._arbiter.acquire(
+            job_id, groups, phase, time_left(context), independent=request.independent
+        )
         async with contextlib.aclosing(updates):
             async for update in updates:
                 yield _acquire_update(update)
@@ -42,6 +46,38 @@ class InterleaveService(rpc.InterleaveServicer):
         self._gate.require_job(await self._caller(context), job_id)
         return pb.YieldReply(pending_waiters=await self._arbiter.yield_lease(job_id, group, request.epoch))
 
+    async def Notices(self, request: pb.NoticesRequest, context: Any) -> AsyncIterator[pb.HolderNotice]:
+        """Tell a holder who waits."""
+        job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
+        self._gate.require_job(await self._caller(context), job_id)
+        key = self._arbiter.core.calls.find(job_id, group)
+        with self._arbiter.listening(key) as news:
+            while True:
+                notice = await news.get()
+                yield pb.HolderNotice(waiting=notice.waiting, by=notice.by)
+
+    async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeReply:
+        """Take a lease back."""
+        job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
+        self._gate.require_operator(await self._caller(context))
+        await self._arbiter.tell(Revoke(self._arbiter.now(), job_id, group))
+        return pb.RevokeReply()
+
+    async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
+        """Send the groups that the caller may see, and then each one that changes."""
+        caller, core = await self._caller(context), self._arbiter.core
+        with self._arbiter.watching() as news:
+            changed = set(core.state.groups)
+            while True:
+                wanted = {name for name in changed if request.group in ("", name)}
+                gone = sorted(name for name in wanted if name not in core.state.groups)
+                seen = sorted(name for name in wanted if self._may_see(caller, name))
+                now = self._arbiter.now()
+                yield pb.WatchUpdate(groups=[group_status(core, name, now) for name in seen], gone=gone)
+                changed = {await news.get()}
+                while not news.empty():
+                    changed.add(news.get_nowait())
+
     async def GetStatus(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Say how the groups stand that the caller may see."""
         caller, core = await self._caller(context), self._arbiter.core
@@ -50,7 +86,7 @@ class InterleaveService(rpc.InterleaveServicer):
         if request.group and not seen:
             raise UnknownGroup(f"group {request.group} is not known, or no job of yours is in it")
         return pb.StatusReply(
-            groups=[group_status(core, name) for name in seen],
+            groups=[group_status(core, name, self._arbiter.now()) for name in seen],
             nodes=[
                 pb.NodeStatus(name=link.node, connected=True, since=link.since, devices=len(link.devices))
                 for link in self._links.all()
@@ -73,13 +109,15 @@ class InterleaveService(rpc.InterleaveServicer):
         return bool(keys) and (caller.operator or any(members[key].uid == caller.uid for key in keys))
 
 
-def _acquire_update(update: Place | Lease) -> pb.AcquireUpdate:
+def _acquire_update(update: Place | Grant) -> pb.AcquireUpdate:
     if isinstance(update, Place):
         return pb.AcquireUpdate(queued=pb.Queued(ahead=update.ahead, reason=update.reason))
+    lease = update.lease
     granted = pb.Granted(
-        epoch=update.epoch,
-        waited_s=update.granted - update.requested,
-        context_restored=update.restored,
-        switch_s=update.switch_s,
+        epoch=lease.told or lease.epoch,
+        waited_s=lease.granted - lease.requested,
+        context_restored=lease.restored,
+        switch_s=lease.switch_s,
+        also=[pb.GroupLease(group=one.group, epoch=one.told or one.epoch) for one in update.also],
     )
     return pb.AcquireUpdate(granted=granted)

@@ -7,25 +7,26 @@ from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.sql.rows import Key
 
 
-def group_status(core: Core, group: str) -> pb.GroupStatus:
+def group_status(core: Core, group: str, at: float) -> pb.GroupStatus:
     """Return all that is known of *group* now."""
     state, since = core.group_state(group)
     return pb.GroupStatus(
         name=group,
         state=state.value,
         state_since=since,
-        members=[_member(core, key) for key in core.state.groups.get(group, ())],
+        members=[_member(core, key, at) for key in core.state.groups.get(group, ())],
     )
 
 
-def _member(core: Core, key: Key) -> pb.MemberStatus:
+def _member(core: Core, key: Key, at: float) -> pb.MemberStatus:
     state = core.state
-    member, lease, waiter = state.members[key], state.leases.get(key), state.waiters.get(key)
+    member, lease, claim = state.members[key], state.leases.get(key), state.claims.get(key)
     status = pb.MemberStatus(job_id=key.job_id, user=member.user, role=member.role, fault=member.fault)
     if lease is not None:
         status.epoch, status.held_since, status.phase = lease.epoch, lease.granted, lease.phase
-    if waiter is not None:
-        status.queue_place = core.place(key)[0] + 1
+    if claim is not None:
+        waiter = state.waiters[claim]
+        status.queue_place = core.turns.place(claim, at)[0] + 1
         status.waiting_since, status.phase = waiter.requested, waiter.phase
     for part in state.parts.get(key, {}).values():
         status.contexts.add(node=part.node, devices=part.devices, state=part.context.value, bytes=part.bytes)

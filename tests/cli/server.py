@@ -42,6 +42,10 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self._note(request, context)
         return self.reply
 
+    def Revoke(self, request: pb.RevokeRequest, context: grpc.ServicerContext) -> pb.RevokeReply:
+        self._note(request, context)
+        return pb.RevokeReply()
+
     def _note(self, request: Any, context: grpc.ServicerContext) -> None:
         self.requests.append(request)
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})

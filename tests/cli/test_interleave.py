@@ -212,3 +212,22 @@ def test_a_timeline_can_be_drawn_from_a_file_of_slices(call: Call, tmp_path: Pat
     outcome = call(main, "timeline", "-o", str(page), "-j", "17", "--from-json", str(file))
 
     assert outcome.out == f"{page}: 2 slices of 1 jobs\n"
+
+
+def test_yield_takes_back_what_the_job_holds(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
+
+    done = call(main, "yield", "17")
+
+    assert done.status == 0
+    assert orchestrator.requests[-1] == pb.RevokeRequest(job_id="17", group="demo")
+    assert done.out == "job 17: the devices of group demo were taken back\n"
+
+
+def test_yield_of_a_job_that_holds_nothing_is_one_line(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
+
+    done = call(main, "yield", "18")
+
+    assert done.status == 1
+    assert "job 18 holds no devices" in done.err

@@ -16,6 +16,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as ts
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as ts_rpc
 from slurm_interleave.orchestrator.config import OrchestratorConfig
+from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.sql.store import Store
@@ -34,7 +35,9 @@ async def serving(folder: Path, **config: Any) -> AsyncIterator[Orchestrator]:
         **config,
     }
     store = Store(settings["database"])
-    orchestrator = Orchestrator(OrchestratorConfig(**settings), PlacementConfig(enabled=False), store)
+    orchestrator = Orchestrator(
+        OrchestratorConfig(**settings), PlacementConfig(enabled=False), Rules(), store
+    )
     task = asyncio.create_task(orchestrator.run())
     ready = asyncio.create_task(orchestrator.ready.wait())
     try:

@@ -16,6 +16,8 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.commands import Grant
+from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import Store
 from tests.orchestrator.serving import Client, serving
@@ -57,7 +59,7 @@ def store(tmp_path: Path) -> SlowStore:
 @pytest.fixture
 async def arbiter(store: SlowStore) -> AsyncIterator[Arbiter]:
     agents = Agents()
-    arbiter = Arbiter(store, agents)
+    arbiter = Arbiter(store, agents, Rules())
     running = asyncio.create_task(arbiter.run())
     await arbiter.tell(ev.NodeUp(arbiter.now(), "n1", ()))
     for job in "abc":
@@ -165,10 +167,10 @@ async def test_a_deadline_ends_the_wait(arbiter: Arbiter) -> None:
 
 
 async def test_an_acquire_left_at_its_lease_gives_it_back(arbiter: Arbiter) -> None:
-    updates = arbiter.acquire("a", "g", "")
+    updates = arbiter.acquire("a", ["g"], "")
     async with contextlib.aclosing(updates):
         async for update in updates:
-            if isinstance(update, rows.Lease):
+            if isinstance(update, Grant):
                 break
 
     assert not arbiter.core.state.leases

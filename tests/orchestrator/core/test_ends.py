@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_interleave.client.core.errors import JobEnded, JobFaulted, NotRegistered, UnknownGroup
+from slurm_interleave.client.core.errors import JobEnded, JobFaulted, UnknownGroup
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core.commands import Operate, Verb
 from slurm_interleave.orchestrator.core.events import Registered
@@ -185,14 +185,14 @@ def test_a_node_that_missed_the_end_of_the_last_run_joins_the_next_when_it_start
     assert granted(bench.acquire("a")) == ["a"]
 
 
-def test_a_job_that_comes_with_another_group_leaves_the_first(bench: Bench) -> None:
-    bench.acquire("a")
+def test_a_job_may_be_in_several_groups_on_one_node() -> None:
+    bench = Bench("n1")
+    bench.start("a", "trainer", n1=(0,))
 
-    bench.start("a", "other", attempt="2")
+    bench.start("a", "sampler", n1=(1,))
 
-    with pytest.raises(NotRegistered):
-        bench.acquire("a", "g")
-    assert granted(bench.acquire("a", "other")) == ["a"]
+    assert granted(bench.acquire("a", "trainer")) == ["a"]
+    assert granted(bench.acquire("a", "sampler")) == ["a"]
 
 
 def test_a_part_that_joins_late_takes_the_grant_back() -> None:

@@ -1,0 +1,134 @@
+"""What callers ask for: acquire, yield, and that they are gone."""
+
+from __future__ import annotations
+
+from slurm_interleave.client.core.errors import (
+    Busy,
+    JobFaulted,
+    NotRegistered,
+    NotTheHolder,
+    StaleLease,
+    UnknownGroup,
+)
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.commands import Grant, Yielded
+from slurm_interleave.orchestrator.core.order import Order
+from slurm_interleave.orchestrator.core.state import State
+from slurm_interleave.orchestrator.core.waits import Waits
+from slurm_interleave.sql.rows import Key, Lease, Waiter
+
+
+class Calls:
+    """Turns calls into waiters, and ends leases. A call that is refused changes nothing."""
+
+    def __init__(self, state: State, waits: Waits, order: Order) -> None:
+        self._state = state
+        self._waits = waits
+        self._order = order
+
+    def find(self, job_id: str, group: str) -> Key:
+        """Return the live member; raises `UnknownGroup` or `NotRegistered`."""
+        key = Key(job_id, group)
+        if group not in self._state.groups:
+            raise UnknownGroup(
+                f"group {group} is not known: no job of it is registered; "
+                f"submit with --interleave-group={group}"
+            )
+        if key not in self._state.members or self._state.members[key].over:
+            raise NotRegistered(
+                f"job {job_id} is not registered in group {group}; check interleave-agent on the job's nodes"
+            )
+        return key
+
+    def acquire(self, event: ev.Acquire) -> tuple[Key | None, bool]:
+        """Queue a caller; return the waiter that it waits with, if it must wait, and whether that is new.
+
+        Raises `UnknownGroup`, `NotRegistered`, `JobFaulted`, `Busy` and `Deadlock`.
+        """
+        state = self._state
+        keys = list(dict.fromkeys(self.find(event.job_id, group) for group in (event.group, *event.also)))
+        for key in keys:
+            if state.members[key].fault:
+                raise JobFaulted(f"{key} is faulted: {state.members[key].fault}")
+        wanted = [key for key in keys if key not in state.leases]
+        if not wanted:
+            leases = [state.leases[key] for key in keys]
+            # Not attached: the leases were not made for this call, so its end must not end them.
+            state.out.append(Grant(leases[0], frozenset({event.call}), tuple(leases[1:])))
+            return None, False
+        claim = self._claim_of(wanted)
+        new = claim is None
+        if claim is None:
+            claim = self._queue(event, wanted)
+        state.attach(claim, {event.call})
+        state.touch(state.claimed_devices(claim))
+        return claim, new
+
+    def _claim_of(self, wanted: list[Key]) -> Key | None:
+        """Return the waiter for exactly these members; raises `Busy` if one waits with others."""
+        state = self._state
+        for key in wanted:
+            claim = state.claims.get(key)
+            if claim is None:
+                continue
+            if set(state.waiters[claim].keys) != set(wanted):
+                groups = ", ".join(member.group for member in state.waiters[claim].keys)
+                raise Busy(f"{key} waits already, for group(s) {groups} at once; wait for that call first")
+            return claim
+        return None
+
+    def _queue(self, event: ev.Acquire, wanted: list[Key]) -> Key:
+        state = self._state
+        devices = list(dict.fromkeys(device for key in wanted for device in state.devices(key)))
+        keeping = frozenset[Key]() if event.independent else state.leases_of(event.job_id)
+        pass_by = self._waits.check(event.job_id, keeping, devices)
+        seq = self._order.next_seq(devices, pass_by)
+        also = tuple(key.group for key in wanted[1:])
+        waiter = Waiter(event.job_id, wanted[0].group, seq, event.phase, event.at, also)
+        state.put_waiter(waiter, keeping)
+        return wanted[0]
+
+    def yield_(self, event: ev.Yield) -> None:
+        """End a lease. Raises `StaleLease`, `NotTheHolder`, and what `find` raises."""
+        state, key = self._state, Key(event.job_id, event.group)
+        lease, waiter = state.leases.get(key), state.waiters.get(key)
+        if lease is not None and event.epoch in (0, *lease.known):
+            state.out.append(Yielded(state.book.depth(state.devices(key))))
+            state.end_lease(key, SliceState.YIELDED, event.at)
+        elif waiter is not None and waiter.told and event.epoch in (0, waiter.told):
+            # Its lease was taken by a rule, and now it does not want it back.
+            state.drop_waiter(key)
+            state.yielded[key] = waiter.told
+            state.out.append(Yielded(state.book.depth(state.devices(key))))
+        else:
+            self._yield_again(event, lease)
+
+    def _yield_again(self, event: ev.Yield, lease: Lease | None) -> None:
+        """A yield without the lease: repeated, late, or of somebody else's."""
+        key, state = self.find(event.job_id, event.group), self._state
+        if event.epoch and state.yielded.get(key) != event.epoch:
+            now = f"lease {lease.epoch} is held now" if lease else "no lease is held"
+            raise StaleLease(f"{key}: lease {event.epoch} has ended and {now}; acquire again")
+        holder = next((k for k in state.groups[event.group] if k in state.leases), None)
+        if not event.epoch and key not in state.yielded and holder is not None:
+            raise NotTheHolder(f"{key}: the devices are held by another job of the group; nothing changed")
+        state.out.append(Yielded(state.book.depth(state.devices(key))))
+
+    def cancel(self, event: ev.Cancel) -> Key | None:
+        """Forget a caller; return the waiter that nobody waits for any more, if it was one.
+
+        New holders whom nobody heard of give their grant back.
+        """
+        state, key = self._state, self._state.detach(event.call)
+        if key is None or state.calls.get(key):
+            return None
+        if key in state.waiters:
+            if state.waiters[key].told:
+                return None
+            state.drop_waiter(key)
+            return key
+        for member in state.granted_with.get(key, (key,)):
+            if member in state.leases:
+                state.end_lease(member, SliceState.YIELDED, event.at)
+        return None

@@ -1,0 +1,68 @@
+"""Who is first at a device: the policy's rank, and what no policy may overrule."""
+
+from __future__ import annotations
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.orchestrator.core.book import Device
+from slurm_interleave.orchestrator.core.policy import Policy, Standing
+from slurm_interleave.orchestrator.core.state import State
+from slurm_interleave.orchestrator.core.waits import Waits
+from slurm_interleave.sql.rows import Key
+
+SPACING = 1 << 20  # between two waiters: room for those that come before others
+
+
+class Order:
+    """The order of the waiters at each device. It is one order for all devices at any moment."""
+
+    def __init__(self, state: State, waits: Waits, policy: Policy) -> None:
+        self._state = state
+        self._waits = waits
+        self.policy = policy
+
+    def first(self, device: Device, now: float) -> Key | None:
+        """Return who is first at *device*."""
+        if self.policy.in_order:
+            return self._state.book.first(device)
+        return min(self._state.book.queue(device), key=lambda key: self.rank(key, now), default=None)
+
+    def ahead(self, device: Device, key: Key, now: float) -> list[Key]:
+        """Return the waiters that come before *key* at *device*."""
+        queue = self._state.book.queue(device)
+        if not self.policy.in_order:
+            own = self.rank(key, now)
+            return [other for other in queue if self.rank(other, now) < own]
+        earlier = []
+        for other in queue:
+            if other == key:
+                break
+            earlier.append(other)
+        return earlier
+
+    def rank(self, key: Key, now: float) -> tuple[float, ...]:
+        """Return the rank of waiter *key*; smaller comes first."""
+        state, waiter = self._state, self._state.waiters[key]
+        keeping = state.keeping.get(key, frozenset())
+        if keeping and self._waits.behind(keeping):
+            # Others wait for what its job keeps meanwhile: they cannot go first.
+            return (-1.0, waiter.seq)
+        parts = [part for member in waiter.keys for part in state.parts.get(member, {}).values()]
+        standing = Standing(
+            account=state.members[key].account,
+            priority=state.priorities.get(key.job_id, 0),
+            resident=all(part.context is Context.RESIDENT for part in parts),
+        )
+        return self.policy.rank(waiter, standing, now)
+
+    def next_seq(self, devices: list[Device], pass_by: dict[Key, Key]) -> int:
+        """Return the number of a new waiter: the last, or just before those of *pass_by* in its queues."""
+        state = self._state
+        queues = [list(state.book.queue(device)) for device in devices] if pass_by else []
+        passed = [state.waiters[key].seq for queue in queues for key in queue if key in pass_by]
+        if not passed:
+            state.seq += SPACING
+            return state.seq
+        taken = {waiter.seq for waiter in state.waiters.values()}
+        limit = min(passed)
+        below = max((seq for seq in taken if seq < limit), default=limit - SPACING)
+        return (below + limit) // 2

@@ -1,0 +1,51 @@
+"""What a site decides about turns. Each field is the documentation of one key of [turns]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.orchestrator.core.policy import AGEING_S, POLICIES
+
+EAGER = ("off", "learned", "always")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Section [turns] of interleave.toml. Durations in seconds; 0 means no limit."""
+
+    # In which order waiters come: fifo, priority, fair-share, least-switching.
+    policy: str = "fifo"
+    # Whoever has waited this long comes first, whatever the policy says.
+    ageing_s: float = AGEING_S
+    # With least-switching: how long a last holder may be expected to stay away for it to be waited for.
+    linger_s: float = 2.0
+    # How long a job may hold its devices while others wait, before it is asked to yield.
+    max_hold_s: float = 0.0
+    # The same for single groups, by name.
+    max_hold_by_group: dict[str, float] = field(default_factory=dict)
+    # How long after it was asked.
+    yield_grace_s: float = 30.0
+    # Whether a job that does not yield then is saved under way and queued again; else it is only asked.
+    force: bool = False
+    # Save a context in the background when its job yields and nobody waits: off, always, or learned, that is
+    # when by the learned lengths of their phases another job of its devices will ask first.
+    eager: str = "off"
+    # Leave two contexts on a device that has room for both, as far as their sizes are known.
+    co_resident: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for values that mean nothing."""
+        if self.policy not in POLICIES:
+            raise ConfigError(
+                f"[turns] policy = {self.policy!r} is not known; known are {', '.join(POLICIES)}"
+            )
+        if self.eager not in EAGER:
+            raise ConfigError(f"[turns] eager = {self.eager!r} is not known; known are {', '.join(EAGER)}")
+        for key in ("ageing_s", "linger_s", "max_hold_s", "yield_grace_s"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"[turns] {key} = {getattr(self, key)}: must be 0 or more")
+
+    def max_hold_of(self, group: str) -> float:
+        """Return the limit of *group* in seconds; 0: none."""
+        return float(self.max_hold_by_group.get(group, self.max_hold_s))

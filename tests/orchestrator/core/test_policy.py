@@ -1,0 +1,219 @@
+"""In which order waiters come; and what is saved before anybody asks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.policy import POLICIES
+from slurm_interleave.orchestrator.core.rules import Rules
+from slurm_interleave.sql.rows import Key
+from tests.orchestrator.core.turns import Turns
+
+
+def jobs(rules: Rules, *names: str) -> Turns:
+    bench = Turns(rules)
+    for name in names:
+        bench.join(name, account=f"account-{name}")
+    bench.acquire(names[0])
+    return bench
+
+
+def next_after(bench: Turns, holder: str) -> str:
+    """Let *holder* yield and return who holds then."""
+    bench.now += 1
+    bench.yield_(holder)
+    bench.settle()
+    ((job, _),) = bench.holders()
+    return job
+
+
+def test_by_priority_the_higher_one_goes_first() -> None:
+    bench = jobs(Rules(policy="priority"), "A", "low", "high")
+    bench.handle(ev.Weigh(bench.now, "low", 1))
+    bench.handle(ev.Weigh(bench.now, "high", 9))
+    bench.acquire("low")
+    bench.acquire("high")
+
+    assert next_after(bench, "A") == "high"
+
+
+def test_by_fair_share_the_account_that_held_less_goes_first() -> None:
+    bench = jobs(Rules(policy="fair-share"), "A", "B")
+    bench.now += 100
+    bench.acquire("B")
+    assert next_after(bench, "A") == "B"
+    bench.join("C", account="account-A")
+    bench.join("D", account="account-D")
+    bench.acquire("C")
+    bench.acquire("D")
+
+    assert next_after(bench, "B") == "D"
+
+
+def burst_of(bench: Turns, rounds: int) -> None:
+    """Let A take turns with 1 s between them, alone, so that its habit is known."""
+    for _ in range(rounds):
+        bench.now += 1
+        bench.yield_("A")
+        bench.now += 1
+        bench.acquire("A")
+
+
+def test_least_switching_waits_a_moment_for_the_last_holder() -> None:
+    bench = jobs(Rules(policy="least-switching"), "A", "B")
+    burst_of(bench, 3)
+    bench.acquire("B")
+    bench.yield_("A")
+    assert not bench.operations
+
+    bench.now += 0.9
+    bench.acquire("A")
+
+    assert bench.holders() == {("A", "g")}
+
+
+def test_least_switching_goes_on_when_the_last_holder_does_not_come_back_in_time() -> None:
+    bench = jobs(Rules(policy="least-switching"), "A", "B")
+    burst_of(bench, 3)
+    bench.acquire("B")
+    bench.yield_("A")
+
+    bench.wake(bench.now + 1)
+    bench.settle()
+
+    assert bench.holders() == {("B", "g")}
+
+
+def test_least_switching_does_not_let_a_burst_go_on_past_the_ageing_time() -> None:
+    bench = jobs(Rules(policy="least-switching", ageing_s=5), "A", "B")
+    burst_of(bench, 3)
+    bench.acquire("B")
+
+    burst_of(bench, 5)
+    bench.settle()
+
+    assert ("B", "g") in bench.holders() or bench.core.state.waiters[Key("A", "g")]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(data=st.data())
+def test_no_policy_starves_anybody(policy: str, data: st.DataObject) -> None:
+    """Whoever waits is granted within the ageing time and one turn of each waiter that aged before it."""
+    ageing, hold = 20.0, 3.0
+    names = ["A", "B", "C", "D"]
+    bench = Turns(Rules(policy=policy, ageing_s=ageing))
+    for name in names:
+        bench.join(name, account=data.draw(st.sampled_from(["x", "y"])))
+        bench.handle(ev.Weigh(bench.now, name, data.draw(st.integers(0, 3))))
+    waiting: dict[str, float] = {}
+    for _ in range(60):
+        for name in data.draw(st.sets(st.sampled_from(names))):
+            if name not in waiting and (name, "g") not in bench.holders():
+                waiting[name] = bench.now
+                bench.acquire(name)
+        bench.settle()
+        for job, _ in bench.holders():
+            waiting.pop(job, None)
+        assert all(bench.now - since <= ageing + hold * (len(names) + 1) for since in waiting.values())
+        bench.wake(bench.now + hold)
+        bench.settle()
+        for job, _ in bench.holders():
+            waiting.pop(job, None)
+            bench.yield_(job)
+        bench.settle()
+        for job, _ in bench.holders():
+            waiting.pop(job, None)
+
+
+def test_an_unknown_policy_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ConfigError, match="fifo, priority, fair-share, least-switching"):
+        Rules(policy="lottery")
+
+
+def context_of(bench: Turns, job: str) -> Context:
+    return bench.core.state.parts[Key(job, "g")]["n1"].context
+
+
+def test_with_eager_off_the_context_of_the_last_holder_stays() -> None:
+    bench = jobs(Rules(), "A", "B")
+
+    bench.yield_("A")
+    bench.settle()
+
+    assert context_of(bench, "A") is Context.RESIDENT
+
+
+def test_with_eager_always_it_is_saved_at_once() -> None:
+    bench = jobs(Rules(eager="always"), "A", "B")
+
+    bench.yield_("A")
+    bench.settle()
+
+    assert context_of(bench, "A") is Context.SAVED
+
+
+def test_a_job_that_comes_back_while_it_is_saved_gets_its_context_again() -> None:
+    bench = jobs(Rules(eager="always"), "A", "B")
+    bench.yield_("A")
+
+    bench.acquire("A")
+    bench.settle()
+
+    assert bench.holders() == {("A", "g")}
+    assert context_of(bench, "A") is Context.RESIDENT
+
+
+def test_learned_lengths_tell_who_will_ask_next() -> None:
+    bench = jobs(Rules(eager="learned"), "A", "B")
+    for _ in range(4):  # A stays away for 50 s, B for 5 s
+        bench.now += 10
+        bench.yield_("A")
+        bench.acquire("B")
+        bench.settle()
+        bench.now += 10
+        bench.yield_("B")
+        bench.settle()
+        bench.now += 5
+        bench.acquire("B")
+        bench.settle()
+        bench.now += 10
+        bench.yield_("B")
+        bench.settle()
+        bench.now += 25
+        bench.acquire("A")
+        bench.settle()
+    bench.now += 1
+    bench.yield_("A")
+    bench.settle()
+
+    assert context_of(bench, "A") is Context.SAVED
+
+
+def test_two_contexts_that_fit_together_both_stay_where_the_site_allows_it() -> None:
+    bench = jobs(Rules(co_resident=True), "A", "B")
+    for holder, waiter in (("A", "B"), ("B", "A"), ("A", "B")):
+        bench.acquire(waiter)
+        bench.yield_(holder)
+        bench.settle(size=40)
+
+    bench.acquire("A")
+    bench.yield_("B")
+
+    assert bench.holders() == {("A", "g")}
+    assert (context_of(bench, "A"), context_of(bench, "B")) == (Context.RESIDENT, Context.RESIDENT)
+
+
+def test_two_contexts_that_do_not_fit_together_are_switched() -> None:
+    bench = jobs(Rules(co_resident=True), "A", "B")
+    for holder, waiter in (("A", "B"), ("B", "A"), ("A", "B")):
+        bench.acquire(waiter)
+        bench.yield_(holder)
+        bench.settle(size=60)
+
+    assert (context_of(bench, "A"), context_of(bench, "B")) == (Context.SAVED, Context.RESIDENT)

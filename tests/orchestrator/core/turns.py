@@ -1,0 +1,86 @@
+"""A core with jobs on one or two nodes, driven by short calls; agents answer when told to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.commands import (
+    Command,
+    Grant,
+    Notice,
+    Operate,
+    Refuse,
+    Verb,
+    WakeMe,
+)
+from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.rules import Rules
+from slurm_interleave.orchestrator.core.state import Remembered
+
+
+class Turns:
+    """Keeps what the core commands; time is `now`, moved by hand."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.core = Core(Remembered(0), 1, rules or Rules())
+        self.now = 1000.0
+        self.operations: list[Operate] = []
+        self.wakes: list[ev.Wake | ev.HoldCheck] = []
+        self.granted: list[tuple[str, str]] = []
+        self.refused: dict[int, Exception] = {}
+        self.notices: list[Notice] = []
+        self._calls = itertools.count(1)
+        self.handle(ev.NodeUp(self.now, "n1", (), tuple((i, 100) for i in range(8))))
+
+    def handle(self, event: ev.Event) -> Sequence[Command]:
+        commands = self.core.handle(event)
+        for command in commands:
+            match command:
+                case Operate():
+                    self.operations.append(command)
+                case WakeMe():
+                    self.wakes.append(command.wake)
+                case Grant():
+                    self.granted += [(one.job_id, one.group) for one in (command.lease, *command.also)]
+                case Refuse():
+                    self.refused.update(dict.fromkeys(command.calls, command.error))
+                case Notice():
+                    self.notices.append(command)
+        return commands
+
+    def join(self, job: str, group: str = "g", devices: tuple[int, ...] = (0,), account: str = "") -> None:
+        registration = ev.Registration(job, group, f"{job}-{group}", devices, account=account)
+        self.handle(ev.Registered(self.now, "n1", registration))
+
+    def acquire(self, job: str, *groups: str, independent: bool = False) -> int:
+        call = ev.CallId(next(self._calls))
+        first, *also = groups or ("g",)
+        self.handle(ev.Acquire(self.now, job, first, "", call, tuple(also), independent))
+        return call
+
+    def yield_(self, job: str, group: str = "g") -> None:
+        self.handle(ev.Yield(self.now, job, group, 0))
+
+    def settle(self, size: int = 0) -> None:
+        """Let the agent carry out all orders well."""
+        while self.operations:
+            order = self.operations.pop(0)
+            context = Context.SAVED if order.verb is Verb.SNAPSHOT else Context.RESIDENT
+            done = ev.OperationDone(
+                self.now, "n1", order.operation, order.job_id, True, context, size, 0.1, ""
+            )
+            self.handle(done)
+
+    def wake(self, until: float) -> None:
+        """Move the time and send what the core asked to be woken for."""
+        self.now = until
+        due = [wake for wake in self.wakes if wake.at <= until]
+        self.wakes = [wake for wake in self.wakes if wake.at > until]
+        for wake in due:
+            self.handle(wake)
+
+    def holders(self) -> set[tuple[str, str]]:
+        return {(key.job_id, key.group) for key in self.core.state.leases}
