@@ -80,7 +80,8 @@ def merged(rounds: Sequence[Result]) -> Result:
     for key, first in rounds[0].items():
         if isinstance(first, Spread):
             figures[key] = {
-                part: round(statistics.median(getattr(r[key], part) for r in rounds), 1) for part in vars(first)
+                part: round(statistics.median(getattr(r[key], part) for r in rounds), 1)
+                for part in vars(first)
             }
         else:
             figures[key] = round(statistics.median(r[key] for r in rounds), 3)

@@ -69,7 +69,9 @@ class Bench:
     async def round(self) -> Result:
         """Measure everything once."""
         size = self._size
-        result: Result = {"rtt_us": spread(await measures.timed(measures.empty_call(self._empty), size.calls))}
+        result: Result = {
+            "rtt_us": spread(await measures.timed(measures.empty_call(self._empty), size.calls))
+        }
         result["acquire_warm_us"] = spread(await measures.warm_acquires(self._pair[0], size.calls))
         for key, members in (
             ("handover_us", self._pair),

@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 import sqlalchemy as sa
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-
 from members import Member
 
 _SETTLE_S = 0.002

@@ -22,7 +22,9 @@ _RETRY_S = 0.02
 
 def channel(address: str) -> Any:
     """Return a channel with a connection of its own."""
-    return grpc.aio.insecure_channel(address, options=(*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)))
+    return grpc.aio.insecure_channel(
+        address, options=(*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+    )
 
 
 class Channels:

@@ -170,7 +170,12 @@ class Agent:
 
     async def _operate(self, order: pb.Operate) -> None:
         result = await self._operations.order(
-            order.operation_id, _VERBS[order.verb], order.job_id, order.attempt, order.after
+            order.operation_id,
+            _VERBS[order.verb],
+            order.job_id,
+            order.attempt,
+            order.after,
+            beside=order.beside,
         )
         done = pb.OperationDone(
             operation_id=order.operation_id,

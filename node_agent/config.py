@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +50,10 @@ class AgentConfig:
             )
         if self.auth not in ("munge", "none"):
             raise ConfigError(f"[agent] auth = {self.auth!r} is not known; known are 'munge' and 'none'")
+        for key in ("operation_timeout_s", "watch_s"):
+            seconds = getattr(self, key)
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise ConfigError(f"[agent] {key} = {seconds}: must be more than 0 seconds, and finite")
         if self.listen and not _is_loopback(self.listen):
             raise ConfigError(
                 f"[agent] listen = {self.listen!r}: callers of the v1alpha1 service do not say who they are, "

@@ -133,6 +133,20 @@ def after(outcome: Outcome, verb: Verb, before: JobContext, *, in_app: bool) -> 
             return JobContext(outcome.context)
 
 
+def after_raise(before: JobContext, seen: Seen | None, error: str) -> Outcome:
+    """Return how a move ended whose mover raised *error*, where the backend has *seen* the state since.
+
+    It is lost only if nobody can see it, or if what was there before is gone.
+    """
+    if (
+        seen is None
+        or seen.state in MOVING
+        or (seen.state is Context.NONE and before.state is not seen.state)
+    ):
+        return Outcome(Context.FAULTED, error=error)
+    return Outcome(seen.state, error=error)
+
+
 def is_same_attempt(
     context: JobContext, *, same_request: bool, had_processes: bool, has_processes: bool
 ) -> bool:

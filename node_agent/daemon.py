@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
+import resource
 import signal
 import sys
 
 from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path
 from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
@@ -34,7 +37,10 @@ def main() -> None:
     logs.set_up(args.log_level)
     try:
         config, sim = load(config_path(args.config), {"node": args.node})
-        asyncio.run(_serve(config, sim))
+        os.umask(0o077)  # what users must reach is opened by name
+        _raise_descriptor_limit()
+        with only_one(config.state_dir / "agent.lock", "interleave-agent"):
+            asyncio.run(_serve(config, sim))
     except InterleaveError as error:
         sys.exit(f"interleave-agent: {error}")
 
@@ -44,6 +50,12 @@ def backend_of(config: AgentConfig, sim: SimConfig) -> Backend:
     if config.backend == "noop":
         return NoopBackend(config.node, sim.devices)
     return SimBackend(config.node, sim)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many open files as root does: each job may open connections to its socket."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(config: AgentConfig, sim: SimConfig) -> None:

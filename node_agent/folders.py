@@ -39,7 +39,7 @@ class JobFolders:
         """Make the folder and serve the socket; again is fine. Raises `ConfigError`."""
         folder = self._config.job_folder(job.job_id)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_way(folder)
             _write_private(self.environment(job), self._variables(job, folder / "socket"))
         except OSError as error:
             raise ConfigError(f"[agent] run_dir: {folder} cannot be written: {error}") from error
@@ -72,6 +72,14 @@ class JobFolders:
     def _environment_gone(self, job_id: str) -> None:
         with contextlib.suppress(OSError):
             (self._config.job_folder(job_id) / "environment").unlink()
+
+
+def _make_way(folder: Path) -> None:
+    """Make *folder* for the agent alone, and what is missing above it for users to pass through."""
+    missing = [parent for parent in folder.parents if not parent.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for parent in missing:
+        parent.chmod(0o711 if parent == folder.parent else 0o755)
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -62,7 +62,7 @@ class Link:
                 reason = "the orchestrator ended the stream"
             except grpc.aio.AioRpcError as error:
                 reason = str(domain_error(error, self._config.orchestrator))
-            except InterleaveError as error:
+            except (InterleaveError, OSError) as error:
                 reason = str(error)
             if self.connected.is_set():
                 self.connected.clear()

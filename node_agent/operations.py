@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slurm_interleave.client.core.errors import Busy
+from slurm_interleave.client.core.errors import Busy, WrongState
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import contexts
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
-from slurm_interleave.node_agent.contexts import JobContext, Outcome, Verb
+from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
 from slurm_interleave.node_agent.state import Job, State
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Operations:
     def refresh(self, job: Job) -> JobContext:
         """Look where the job's state is, remember and return it. Leaves a job with a move under way alone."""
         if job.job_id not in self._targets:
-            job.context = contexts.reconciled(job.context, self.backend.look(job.job_id))
+            job.context = contexts.reconciled(job.context, self._look(job.job_id))
         return job.context
 
     def reported(self, job: Job) -> JobContext:
@@ -74,23 +74,38 @@ class Operations:
     def as_called(self, job: Job) -> JobContext:
         """Return what the v1alpha1 service says of *job*: where nobody can see nothing, something may be."""
         context = self.refresh(job)
-        blind = self._channel_of(job.job_id) is not None or self.backend.look(job.job_id) is None
+        blind = self._channel_of(job.job_id) is not None or self._look(job.job_id) is None
         if context.state is Context.NONE and blind:
             return replace(context, state=Context.RESIDENT)
         return context
 
     async def order(
-        self, operation: str, verb: Verb, job_id: str, attempt: str, after: Sequence[str] = ()
+        self,
+        operation: str,
+        verb: Verb,
+        job_id: str,
+        attempt: str,
+        after: Sequence[str] = (),
+        *,
+        beside: bool = False,
     ) -> Result:
         """Carry out an order of the orchestrator, or return the result of that id again.
+
+        With *beside* a context may come back to devices that other jobs are on.
 
         It is begun when the operations named in *after* have succeeded, and not at all if one failed. One
         that is not known was done in an earlier life of this agent.
         """
         if operation not in self._tasks:
             before = [self._tasks[number] for number in after if number in self._tasks]
-            self._begin(operation, self._order_after(before, verb, job_id, attempt))
-        return await asyncio.shield(self._tasks[operation])
+            self._begin(operation, self._order_after(before, verb, job_id, attempt, beside=beside))
+        task = self._tasks[operation]
+        try:
+            return await asyncio.shield(task)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the orchestrator waits for an answer
+            if self._tasks.get(operation) is task:
+                del self._tasks[operation]
+            return self._broken(operation, job_id, error)
 
     def call(self, job: Job, verb: Verb, mover: Mover | None = None) -> str:
         """Begin an operation for the v1alpha1 service and return its id; *mover* None: the job's own.
@@ -107,6 +122,8 @@ class Operations:
         decision = contexts.on_call(context, verb)
         if isinstance(decision, Outcome):
             return ALREADY_RUNNING
+        if verb is Verb.RESTORE and (refusal := self._occupied(job)):
+            raise WrongState(refusal)
         operation = f"{verb.value}-{uuid.uuid4().hex}"
         self._begin(operation, self._call(job, verb, decision.during, mover))
         return operation
@@ -135,7 +152,13 @@ class Operations:
         return self._locks.setdefault(job_id, asyncio.Lock())
 
     async def _order_after(
-        self, before: Sequence[asyncio.Task[Result]], verb: Verb, job_id: str, attempt: str
+        self,
+        before: Sequence[asyncio.Task[Result]],
+        verb: Verb,
+        job_id: str,
+        attempt: str,
+        *,
+        beside: bool,
     ) -> Result:
         self._waiting.append(job_id)
         try:
@@ -146,9 +169,9 @@ class Operations:
             job = self._state.jobs.get(job_id)
             context = job.context.state if job is not None else Context.NONE
             return Result(Outcome(context, error=f"not begun, since what comes before failed: {failed}"))
-        return await self._order(verb, job_id, attempt)
+        return await self._order(verb, job_id, attempt, beside=beside)
 
-    async def _order(self, verb: Verb, job_id: str, attempt: str) -> Result:
+    async def _order(self, verb: Verb, job_id: str, attempt: str, *, beside: bool) -> Result:
         job = self._state.jobs.get(job_id)
         if job is None or attempt not in ("", job.attempt):
             return _gone(job_id, verb)
@@ -159,13 +182,21 @@ class Operations:
             decision = contexts.on_order(context, verb)
             if isinstance(decision, Outcome):
                 return Result(decision, context.bytes)
-            return await self._run(job, verb, decision.during, self._mover(job, verb))
+            if beside:
+                return await self._run(job, verb, decision.during, self._mover(job, verb))
+            return await self._run_in_turn(job, verb, decision.during, self._mover(job, verb))
 
     async def _call(self, job: Job, verb: Verb, during: Context, mover: Mover | None) -> Result:
         async with self._lock(job.job_id):
             if job.ended:
                 return _gone(job.job_id, verb)
-            return await self._run(job, verb, during, mover or self._mover(job, verb))
+            return await self._run_in_turn(job, verb, during, mover or self._mover(job, verb))
+
+    async def _run_in_turn(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
+        """Run, but bring nothing back to devices that another job is on."""
+        if verb is Verb.RESTORE and (refusal := self._occupied(job)):
+            return Result(Outcome(job.context.state, error=refusal), job.context.bytes)
+        return await self._run(job, verb, during, mover)
 
     def _mover(self, job: Job, verb: Verb) -> Mover:
         """Return who moves this state: whoever saved it restores it."""
@@ -179,16 +210,18 @@ class Operations:
         self._targets[job.job_id] = target
         job.context = replace(before, state=during)
         self._state.save_context(job)
-        outcome = await self._ask(mover, verb, target)
-        del self._targets[job.job_id]
+        try:
+            outcome = await self._ask(mover, verb, target, before)
+        finally:
+            del self._targets[job.job_id]
         job.context = contexts.after(outcome, verb, before, in_app=mover.in_app)
         self._state.save_context(job)
         seconds = time.monotonic() - start
         self._log(job, verb, mover, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)
 
-    async def _ask(self, mover: Mover, verb: Verb, target: Target) -> Outcome:
-        """Return the mover's outcome; one that breaks its promises leaves a state that nobody knows."""
+    async def _ask(self, mover: Mover, verb: Verb, target: Target, before: JobContext) -> Outcome:
+        """Return the mover's outcome; of one that raises, where the backend sees the state."""
         try:
             work = getattr(mover, verb.value)(target)
             outcome: Outcome = await asyncio.wait_for(work, target.deadline_s + self._grace_s)
@@ -198,8 +231,38 @@ class Operations:
             return Outcome(Context.FAULTED, error=text)
         except Exception as error:
             log.exception("backend.broken", extra={"job": target.job, "backend": mover.name})
-            return Outcome(Context.FAULTED, error=f"backend {mover.name} failed: {error!r}")
+            seen = self._look(target.job)
+            return contexts.after_raise(before, seen, f"backend {mover.name} failed: {error!r}")
         return outcome
+
+    def _look(self, job_id: str) -> Seen | None:
+        """Return what the backend sees of a job; None where it cannot look, now or ever."""
+        try:
+            return self.backend.look(job_id)
+        except OSError as error:
+            log.warning("backend.blind", extra={"job": job_id, "reason": str(error)})
+            return None
+
+    def _occupied(self, job: Job) -> str:
+        """Return who else is on the devices of *job*, in words; nothing where nobody is."""
+        for other in self._state.jobs.values():
+            shared = sorted({*other.request.devices} & {*job.request.devices})
+            if other is job or not shared:
+                continue
+            context = self.refresh(other).state
+            if context is Context.RESIDENT or context in contexts.MOVING:
+                return (
+                    f"restore: job {other.job_id} is {context.value} on device {shared[0]}; "
+                    f"job {job.job_id} comes back when it is saved: ask for a turn"
+                )
+        return ""
+
+    def _broken(self, operation: str, job_id: str, error: Exception) -> Result:
+        """Return the answer to an order that could not be carried out to its end."""
+        log.error("order.broken", extra={"operation": operation, "job": job_id, "reason": repr(error)})
+        job = self._state.jobs.get(job_id)
+        context = self.refresh(job) if job is not None else JobContext()
+        return Result(Outcome(context.state, error=str(error) or repr(error)), context.bytes)
 
     def _log(self, job: Job, verb: Verb, mover: Mover, outcome: Outcome, seconds: float) -> None:
         fields = {"job": job.job_id, "backend": mover.name, "seconds": round(seconds, 4)}

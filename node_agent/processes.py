@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
 
 def of_jobs(jobs: Iterable[str], proc: Path = Path("/proc")) -> dict[str, list[int]]:
-    """Return the process ids of each of *jobs*. The agent sees all only if it is root."""
+    """Return the process ids of each of *jobs*. The agent sees all only if it is root.
+
+    Raises `OSError` where it cannot look, which does not mean that there are none.
+    """
     wanted = {f"INTERLEAVE_JOB_ID={job}".encode(): job for job in jobs}
     found: dict[str, list[int]] = {job: [] for job in wanted.values()}
     for folder in proc.iterdir() if wanted else ():
@@ -21,6 +25,8 @@ def of_jobs(jobs: Iterable[str], proc: Path = Path("/proc")) -> dict[str, list[i
 def _job_of(folder: Path, wanted: dict[bytes, str]) -> str | None:
     try:
         variables = (folder / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return None  # it has ended, or is another user's
     return next((wanted[variable] for variable in variables if variable in wanted), None)

@@ -16,17 +16,23 @@ from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 
 _OPTIONS = (("grpc.so_reuseport", 0),)
+CONNECTIONS_MAX = 256  # to one job's socket: a job must not use up the files that the agent may open
+_JOB_OPTIONS = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX))
 _STOP_S = 0.2
 
 
 async def serve(
-    address: str, service: SnapshotService, backends: Sequence[str], handlers: Sequence[Any] = ()
+    address: str,
+    service: SnapshotService,
+    backends: Sequence[str],
+    handlers: Sequence[Any] = (),
+    options: Sequence[tuple[str, int]] = _OPTIONS,
 ) -> tuple[grpc.aio.Server, int]:
     """Serve *service*, the health service and *handlers*; return the server and its port.
 
     Raises `ConfigError` if *address* cannot be used.
     """
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=options)
     v1_rpc.add_SnapshotAgentServiceServicer_to_server(service, server)
     health = health_aio.HealthServicer()
     for name in ("", *backends):
@@ -53,7 +59,7 @@ async def serve_job(
     path = folder / "socket"
     try:
         _clear(folder, path)
-        server, _ = await serve(f"unix:{path}", service, backends, handlers)
+        server, _ = await serve(f"unix:{path}", service, backends, handlers, _JOB_OPTIONS)
         _hand_over(folder, path, uid, gid)
     except OSError as error:
         raise ConfigError(f"{path}: the job's socket cannot be made: {error}") from error

@@ -7,6 +7,8 @@ is on the path of a handover, where one short write costs a tenth of a new file.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
@@ -80,6 +82,7 @@ class State:
         self._series = 0  # of the file; lines of the journal that belong to another are older than it
         self._journaled = 0
         self._appending: int | None = None  # the open journal
+        self._unwritten = False  # what is in memory is newer than what is on disk
         self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -88,22 +91,49 @@ class State:
             raise ConfigError(f"[agent] state_dir = {directory}: cannot be used: {error}") from error
 
     def save_context(self, job: Job) -> None:
-        """Write where the device state of *job* is."""
+        """Write where the device state of *job* is; see `save` for a disk that takes nothing."""
+        if self._unwritten:
+            self.save()
+            return
+        try:
+            self._append(job)
+        except OSError as error:
+            self._put_off(error)
+            return
+        if self._journaled >= _JOURNAL_LINES:
+            self.save()
+
+    def save(self) -> None:
+        """Write all of it, at once or not at all.
+
+        A disk that takes nothing stops no job: it is logged once, and the next save tries again.
+        """
+        try:
+            self._write()
+        except OSError as error:
+            self._put_off(error)
+        else:
+            self._unwritten = False
+
+    def _put_off(self, error: OSError) -> None:
+        if not self._unwritten:
+            log.error("state.unwritten", extra={"path": self._path, "reason": str(error)})
+        self._unwritten = True
+
+    def _append(self, job: Job) -> None:
         line: dict[str, Any] = {"series": self._series, "job": job.job_id, "attempt": job.attempt}
         line["context"] = vars(job.context)
         if self._appending is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._appending = os.open(self._journal, flags, 0o600)
-        os.write(self._appending, json.dumps(line).encode() + b"\n")
+        text = json.dumps(line).encode() + b"\n"
+        if os.write(self._appending, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._journaled += 1
-        if self._journaled >= _JOURNAL_LINES:
-            self.save()
 
-    def save(self) -> None:
-        """Write all of it, at once or not at all."""
-        self._series, self._journaled = self._series + 1, 0
+    def _write(self) -> None:
         stored = {
-            "series": self._series,
+            "series": self._series + 1,
             "boot": self._boot,
             "jobs": [asdict(job) for job in self.jobs.values()],
             "reservations": [asdict(reservation) for reservation in self.reservations.values()],
@@ -111,9 +141,15 @@ class State:
         fresh = self._path.with_suffix(".new")
         # The jobs' tokens are in it.
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(stored, file)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(stored, file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
         fresh.replace(self._path)
+        self._series, self._journaled = self._series + 1, 0
         if self._appending is not None:
             os.close(self._appending)
             self._appending = None

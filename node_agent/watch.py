@@ -58,9 +58,13 @@ class Watch:
             await self.look()
 
     async def look(self) -> None:
-        """Look once."""
+        """Look once; where it cannot look, no job is over."""
         jobs = [job for job in self._state.jobs.values() if not job.ended]
-        alive = await asyncio.to_thread(processes.of_jobs, [job.job_id for job in jobs])
+        try:
+            alive = await asyncio.to_thread(processes.of_jobs, [job.job_id for job in jobs])
+        except OSError as error:
+            log.warning("watch.blind", extra={"reason": str(error)})
+            return
         for job in jobs:
             if alive[job.job_id]:
                 job.had_processes = True

@@ -72,6 +72,7 @@ class Links:
             job_id=operation.job_id,
             attempt=operation.attempt,
             after=operation.after,
+            beside=operation.beside,
         )
         self.send(operation.node, pb.AgentOrder(operate=order))
 

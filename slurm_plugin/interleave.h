@@ -24,10 +24,28 @@
 /* Words of plugstack.conf (args.c). */
 struct args {
 	char run_dir[256]; /* of this node's agent; `%n` stands for the node's name */
+	char hook[256]; /* path of interleave-hook; empty: in the usual folders */
 };
 
 int args_parse(struct args *args, int ac, char **av);
 int args_run_dir(const struct args *args, const char *node, char *path, size_t size);
+
+/* A job that starts on this node (hook.c). Needs no Slurm. */
+struct job_start {
+	uint32_t job_id;
+	uint32_t uid;
+	uint32_t gid;
+	const char *user;
+	const char *account;
+	const char *partition;
+	const char *group;
+};
+
+/*
+ * Tell the agent with the folder *run_dir* about *job*, as the prolog does: by running *hook*, or interleave-hook of
+ * the usual folders where that is empty. Returns 0; or -1 where it could not be run, failed or was late.
+ */
+int hook_job_start(const char *hook, const char *run_dir, const struct job_start *job);
 
 /* --interleave-group and --interleave-gpus (option.c). */
 struct option_value {

@@ -130,6 +130,9 @@ local function unsupported(job)
     if given(job.het_job_offset) then
         return "heterogeneous jobs cannot be interleaved; submit their parts as jobs"
     end
+    if job.priority == 0 then
+        return "--hold cannot be interleaved; use --begin=TIME, or scontrol hold once the job is released"
+    end
     -- 0 is --exclusive, 2 =user, 3 =mcs, 4 =topo; 1 is --oversubscribe.
     local shared = given(job.shared, NO_VAL16)
     if shared and shared ~= 1 then
@@ -288,9 +291,8 @@ function rules.refuse_change(job, record, uid)
             return case[2] .. " of an interleaved job cannot be changed"
         end
     end
-    local priority = job.priority
-    if note:find(";state=held", 1, true) and type(priority) == "number" and priority > 0 and priority ~= NO_VAL then
-        return "it is held until the devices of its group are assigned; it is released by itself"
+    if note:find(";state=held", 1, true) and type(job.priority) == "number" and job.priority ~= NO_VAL then
+        return "it is held until its devices are assigned; it is released by itself, and can be held after that"
     end
     return nil
 end

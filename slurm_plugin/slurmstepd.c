@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ static void unregistered_set(spank_t sp, const char *group)
 static int environment_load(void)
 {
 	char run_dir[PATH_MAX], path[PATH_MAX];
-	int length;
+	int length, saved;
 
 	if (args_run_dir(&context.args, node_name(), run_dir, sizeof(run_dir)) < 0) {
 		errno = ENAMETOOLONG;
@@ -91,9 +92,41 @@ static int environment_load(void)
 	}
 	if (environment_read(&context.environment, path) == 0)
 		return (0);
-	if (errno != ENOENT)
-		slurm_error("interleave: job %u: couldn't read %s: %s", context.job_id, path, strerror(errno));
+	saved = errno;
+	if (saved != ENOENT)
+		slurm_error("interleave: job %u: couldn't read %s: %s", context.job_id, path, strerror(saved));
+	errno = saved;
 	return (-1);
+}
+
+/* An entry of the job's environment; empty where there is none. */
+static void job_variable(spank_t sp, const char *name, char *value, int size)
+{
+	if (spank_getenv(sp, name, value, size) != ESPANK_SUCCESS)
+		value[0] = '\0';
+}
+
+/*
+ * The prolog did not register the job: 22.05 may start a requeued job without it, or the agent was away. Do it now;
+ * the agent takes it twice without harm. Steps of one job may do so at the same time.
+ */
+static int registered_late(spank_t sp, const char *group)
+{
+	char run_dir[PATH_MAX], user[256] = "", account[256], partition[256], names[4096];
+	struct job_start job = {context.job_id, 0, 0, user, account, partition, group};
+	struct passwd entry, *found = NULL;
+
+	if (spank_get_item(sp, S_JOB_UID, &job.uid) != ESPANK_SUCCESS ||
+	    spank_get_item(sp, S_JOB_GID, &job.gid) != ESPANK_SUCCESS ||
+	    args_run_dir(&context.args, node_name(), run_dir, sizeof(run_dir)) < 0)
+		return (-1);
+	if (getpwuid_r(job.uid, &entry, names, sizeof(names), &found) == 0 && found != NULL)
+		snprintf(user, sizeof(user), "%s", entry.pw_name);
+	job_variable(sp, "SLURM_JOB_ACCOUNT", account, sizeof(account));
+	job_variable(sp, "SLURM_JOB_PARTITION", partition, sizeof(partition));
+	if (hook_job_start(context.args.hook, run_dir, &job) < 0)
+		return (-1);
+	return (environment_load());
 }
 
 int slurmstepd_post_opt(spank_t sp)
@@ -106,7 +139,8 @@ int slurmstepd_post_opt(spank_t sp)
 		return (0);
 
 	/* Looked for without the option too: 22.05 loses it in the batch step with --export=NONE. */
-	if (environment_load() == 0)
+	if (environment_load() == 0 ||
+	    (value->given && errno == ENOENT && registered_late(sp, value->group) == 0))
 		variables_set(sp);
 	else if (value->given)
 		unregistered_set(sp, value->group);

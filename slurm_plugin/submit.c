@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "jobvars.h"
 
@@ -24,14 +25,26 @@ static void entries_forget(spank_t sp)
 }
 
 /*
+ * True inside an interleaved job, even where its user has unset some of what it was given. AGENT_ENDPOINT alone says
+ * nothing: others use that name too.
+ */
+static bool in_interleaved_job(void)
+{
+	for (size_t i = 0; jobvars[i] != NULL; i++)
+		if (strcmp(jobvars[i], "AGENT_ENDPOINT") != 0 && getenv(jobvars[i]) != NULL)
+			return (true);
+	return (false);
+}
+
+/*
  * A job that submits another one must not drag its group along, nor its token or its devices. Slurm hands the
  * option of the outer job to the inner one through the environment, so this comes before the options are read.
  */
 void submit_forget_parent(spank_t sp)
 {
 	entries_forget(sp);
-	if (getenv("INTERLEAVE_JOB_ID") == NULL)
-		return; /* not inside an interleaved job */
+	if (!in_interleaved_job())
+		return;
 	for (size_t i = 0; jobvars[i] != NULL; i++)
 		unsetenv(jobvars[i]);
 	unsetenv("CUDA_VISIBLE_DEVICES");

@@ -32,7 +32,8 @@ def _differences(db: sa.Connection) -> Iterator[str]:
 
     for difference in compare_metadata(MigrationContext.configure(db), metadata):
         for change in difference if isinstance(difference, list) else [difference]:
-            yield "the schema differs: to " + " ".join(_word(part) for part in change if part is not None)
+            parts = (part for part in change if part is not None and not isinstance(part, dict))
+            yield f"the schema differs: to {' '.join(map(_word, parts))}"
     if db.dialect.name == "mariadb":
         wanted = EXACT["mariadb_collate"]
         tables = sa.table("tables", *map(sa.column, _COLLATION), schema="information_schema")

@@ -49,7 +49,9 @@ class Long(sa.TypeDecorator[Any]):
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
         """Return the widest type of text of *dialect*."""
-        return dialect.type_descriptor(mysql.MEDIUMTEXT() if dialect.name == "mariadb" else sa.Text())
+        if dialect.name == "mariadb":
+            return dialect.type_descriptor(mysql.MEDIUMTEXT())
+        return super().load_dialect_impl(dialect)
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str:
         """Make it fit."""

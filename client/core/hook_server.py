@@ -67,14 +67,18 @@ class HookServer:
             writer.close()
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
+        try:
+            # Read first: a peer that is refused before it has spoken gets a broken pipe for an answer.
+            line = await asyncio.wait_for(reader.readline(), _READ_S)
+        except (ValueError, asyncio.TimeoutError):
+            line = b""
         uid = _peer_uid(writer.get_extra_info("socket"))
         if uid not in (0, os.getuid()):
             return {"ok": False, "error": f"uid {uid} may not talk here, only root may"}
         try:
-            line = await asyncio.wait_for(reader.readline(), _READ_S)
             request = json.loads(line)
             verb = self._verbs[request["verb"]]
-        except (ValueError, KeyError, TypeError, asyncio.TimeoutError):
+        except (ValueError, KeyError, TypeError):
             known = ", ".join(sorted(self._verbs))
             return {"ok": False, "error": f"one JSON object a line is needed, with a verb out of: {known}"}
         try:

@@ -28,8 +28,10 @@ def only_one(path: Path, what: str) -> Iterator[None]:
             f"another {what} runs here, pid {holder}, and holds {path}; stop it first"
         ) from None
     try:
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        # The pid is for people; a full disk takes nothing from the lock.
+        with contextlib.suppress(OSError):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
     finally:
         os.close(descriptor)

@@ -22,7 +22,10 @@ WORK = "work.jsonl"
 def make_folder(path: Path) -> Path:
     """Make *path* for every user, if it is missing, and return it."""
     try:
+        missing = [parent for parent in path.parents if not parent.exists()]
         path.mkdir(parents=True, exist_ok=True)
+        for parent in missing:
+            parent.chmod(0o755)  # whatever the umask says
         if path.stat().st_uid == os.geteuid():
             path.chmod(0o777)
     except OSError as error:

@@ -395,7 +395,7 @@ class Forget(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class Operate(_message.Message):
-    __slots__ = ("operation_id", "verb", "job_id", "attempt", "after")
+    __slots__ = ("operation_id", "verb", "job_id", "attempt", "beside", "after")
     class Verb(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VERB_UNSPECIFIED: _ClassVar[Operate.Verb]
@@ -410,13 +410,15 @@ class Operate(_message.Message):
     VERB_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     operation_id: str
     verb: Operate.Verb
     job_id: str
     attempt: str
+    beside: bool
     after: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, operation_id: _Optional[str] = ..., verb: _Optional[_Union[Operate.Verb, str]] = ..., job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, operation_id: _Optional[str] = ..., verb: _Optional[_Union[Operate.Verb, str]] = ..., job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., beside: bool = ..., after: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Registered(_message.Message):
     __slots__ = ("job_id", "attempt")

@@ -71,7 +71,7 @@ class InterleaveServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Notices(self, request, context):
-        """What the holder of a group should know: that others wait, that it is to yield by some time.
+        """What the holder of a group should know, at once and at each change: how many wait, and by when to yield.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -55,6 +56,11 @@ class DatabaseServer:
                     raise
             else:
                 return
+
+    @property
+    def running(self) -> bool:
+        """True while it lives."""
+        return self._daemon.running
 
     def stop(self) -> None:
         """End it in order."""
@@ -116,10 +122,10 @@ class MariaDB(DatabaseServer):
         return contextlib.closing(pymysql.connect(user="root", unix_socket=f"{self.folder}/socket"))
 
     def _answers(self) -> bool:
-        import pymysql
-
-        with contextlib.suppress(pymysql.Error), self._connect():
-            return True
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(5)
+            link.connect(f"{self.folder}/socket")
+            return bool(link.recv(1))  # the server greets first
         return False
 
     def _create(self, name: str) -> None:

@@ -36,7 +36,9 @@ def install(layout: Layout) -> dict[str, str]:
     }
     (folder / "interleave-hooks.conf").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
     plugstack = layout.etc / "plugstack.conf"
-    plugstack.write_text(f"optional {PLUGIN} run_dir={layout.root}/run/%n\n")
+    plugstack.write_text(
+        f"optional {PLUGIN} run_dir={layout.root}/run/%n hook={settings['bin_dir']}/interleave-hook\n"
+    )
     return {
         "JobSubmitPlugins": "lua",
         "PlugStackConfig": str(plugstack),

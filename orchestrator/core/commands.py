@@ -50,6 +50,7 @@ class Operate:
     job_id: str
     attempt: str
     after: tuple[str, ...] = ()  # operations on the same node that must have succeeded before
+    beside: bool = False  # other contexts may be on the devices
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Core:
     def __init__(self, remembered: Remembered, instance: int, rules: Rules = _DEFAULTS) -> None:
         self.state = State(remembered)
         self.rules = rules
-        self.switches = Switches(self.state, instance)
+        self.switches = Switches(self.state, instance, beside=rules.co_resident)
         self.nodes = Nodes(self.state, self.switches)
         self.habits = Habits()
         self._policy = policy_called(rules.policy, rules.ageing_s)

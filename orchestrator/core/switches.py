@@ -75,8 +75,10 @@ class Switch:
 class Switches:
     """All switches under way, and what the finished ones cost until the grant takes that over."""
 
-    def __init__(self, state: State, instance: int) -> None:
+    def __init__(self, state: State, instance: int, *, beside: bool = False) -> None:
+        """*beside*: a context may be restored to devices that others are on, if they fit together."""
         self._state = state
+        self._beside = beside
         self._instance = instance
         self._number = 0
         self.active: dict[Key, Switch] = {}
@@ -167,7 +169,7 @@ class Switches:
     def _send(self, number: str, move: Move) -> None:
         part = self._state.parts[move.key][move.node]
         self._state.out.append(
-            Operate(number, move.verb, move.node, move.key.job_id, part.attempt, move.after)
+            Operate(number, move.verb, move.node, move.key.job_id, part.attempt, move.after, self._beside)
         )
 
     def _failed(self, switch: Switch, move: Move, event: OperationDone) -> None:

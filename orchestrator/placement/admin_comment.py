@@ -1,7 +1,8 @@
 """The text that job_submit and the placement helper keep in a job's AdminComment, which users cannot set.
 
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;state=held`, and once placed
-`interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`.
+`interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`, which becomes
+`state=released` after its release: from then on, a hold is its user's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from slurm_interleave.client.core.names import GroupName, parse_group_name
 from slurm_interleave.orchestrator.placement.plan import Placement
 
 _PREFIX = "interleave:v1;"
-HELD, PLACED = "held", "placed"
+HELD, PLACED, RELEASED = "held", "placed", "released"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class AdminComment:
     def placed(self, placement: Placement) -> AdminComment:
         """Return the comment of the job once it has its place."""
         return replace(self, state=PLACED, lane=placement.lane, indices=placement.devices)
+
+    def released(self, placement: Placement) -> AdminComment:
+        """Return the comment of the job once it may start in its place."""
+        return replace(self.placed(placement), state=RELEASED)
+
+    def held_again(self) -> AdminComment:
+        """Return the comment of the job as it was submitted."""
+        return replace(self, state=HELD, lane="", indices=())
 
 
 def format_comment(comment: AdminComment) -> str:

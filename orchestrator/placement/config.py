@@ -24,6 +24,8 @@ class PlacementConfig:
     """How many jobs share a device, at most."""
     poll_s: float = 2.0
     """Seconds between two looks at Slurm's queue."""
+    away_s: float = 30.0
+    """Seconds that the agent of a node may be away before jobs that wait to start there go elsewhere."""
     partition: str = "interleave"
     """The partition of interleaved jobs."""
 
@@ -38,6 +40,8 @@ class PlacementConfig:
             )
         if self.poll_s <= 0:
             raise ConfigError(f"[placement] poll_s {self.poll_s} must be more than 0")
+        if self.away_s <= 0:
+            raise ConfigError(f"[placement] away_s {self.away_s} must be more than 0")
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 from slurm_interleave.client.core.errors import BadName, SlurmFailed
 from slurm_interleave.orchestrator.placement.admin_comment import (
-    PLACED,
+    HELD,
+    RELEASED,
     AdminComment,
     format_comment,
     parse_comment,
 )
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.placement.lost import AwayNodes
 from slurm_interleave.orchestrator.placement.plan import Pending, Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Slurm
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
@@ -36,13 +39,19 @@ def gres_request(placement: Placement) -> str:
 class PlacementHelper:
     """Looks at Slurm's queue each `poll_s` seconds, or at once after `nudge`."""
 
-    def __init__(self, slurm: Slurm, book: Book, fleet: Fleet, config: PlacementConfig) -> None:
+    def __init__(
+        self,
+        slurm: Slurm,
+        book: Book,
+        fleet: Fleet,
+        config: PlacementConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._slurm, self._book, self._fleet, self._config = slurm, book, fleet, config
         self._nudged = asyncio.Event()
         # What was logged last for each job, so that a lasting failure is logged once.
         self._reported: dict[str, str] = {}
-        # A job that was released and is held again was held by somebody else: that is left alone.
-        self._released: set[str] = set()
+        self._away = AwayNodes(config.away_s, clock)
 
     def nudge(self) -> None:
         """Look now: a job has ended or an agent has come."""
@@ -67,17 +76,21 @@ class PlacementHelper:
         jobs = self._ours(await self._slurm.jobs())
         for job_id in [job_id for job_id in book if job_id not in jobs]:
             await self._drop(book.pop(job_id))
+        lost = await self._lost_nodes(jobs, book)
         for job_id, (job, comment) in jobs.items():
-            if job_id in book:
+            if job_id in book and _waits(job, comment) and lost & set(book[job_id].nodes):
+                await self._displace(job, comment, book)
+            elif job_id in book:
                 await self._repair(job, comment, book[job_id])
             else:
                 await self._recover(job, comment, book)
         waiting = [
             Pending(job_id, comment.group, comment.role, comment.nodes, comment.devices)
             for job_id, (job, comment) in jobs.items()
-            if job.held and not job.dependency
+            if job.held and comment.state != RELEASED and not job.dependency
         ]
-        for placement in plan(waiting, book.values(), self._fleet.nodes(), self._config.lanes):
+        nodes = [node for node in self._fleet.nodes() if node.name not in lost]
+        for placement in plan(waiting, book.values(), nodes, self._config.lanes):
             await self._place(placement, jobs[placement.job_id][1])
 
     def _ours(self, queue: list[SlurmJob]) -> Jobs:
@@ -88,7 +101,6 @@ class PlacementHelper:
                 comment = parse_comment(job.admin_comment)
                 if comment and not job.finished:
                     found[job.job_id] = (job, comment)
-        self._released &= found.keys()
         for key in self._reported.keys() - {job.job_id for job in queue} - {"squeue"}:
             del self._reported[key]
         return found
@@ -98,31 +110,55 @@ class PlacementHelper:
         self._fleet.forget(placement.job_id)
         log.info("placement.dropped", extra={"job": placement.job_id, "group": placement.group})
 
+    async def _lost_nodes(self, jobs: Jobs, book: Mapping[str, Placement]) -> frozenset[str]:
+        """Return the nodes on which no job can start; those of Slurm only where a job waits."""
+        nodes = {node for placement in book.values() for node in placement.nodes}
+        away = self._away.update(nodes, [node.name for node in self._fleet.nodes()])
+        if not any(_waits(job, comment) for job, comment in jobs.values()):
+            return away
+        return away | await self._slurm.down_nodes()
+
+    async def _displace(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
+        """Take a job that has not started off a node that is lost; a later round places it again."""
+        with self._reports(job.job_id):
+            await self._hold(job, comment)
+            await self._slurm.unpin(job.job_id)
+            log.warning("placement.node_lost", extra=_fields(book[job.job_id]))
+            await self._drop(book.pop(job.job_id))
+
+    async def _hold(self, job: SlurmJob, comment: AdminComment) -> None:
+        """Hold a job until it has a new place. Noted first: a held job that says `released` is its user's."""
+        if comment.state != HELD:
+            await self._slurm.note(job.job_id, format_comment(comment.held_again()))
+        if not job.held:
+            await self._slurm.hold(job.job_id)
+
     async def _repair(self, job: SlurmJob, comment: AdminComment, placement: Placement) -> None:
         """Finish what a crash or a failure left undone: the job has its place but does not know."""
-        if not job.held or job.job_id in self._released:
+        if not job.held or comment.state == RELEASED:
+            if comment != comment.released(placement):
+                await self._note_release(placement, comment)
             return
         if comment != comment.placed(placement):
             await self._place(placement, comment)
             return
         self._fleet.reserve(placement)
         with self._reports(job.job_id):
-            await self._release(placement)
+            await self._release(placement, comment)
 
     async def _recover(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Treat a job that the book does not know: take over one that runs, hold one that could start."""
-        if job.started and comment.state == PLACED:
+        if job.started and comment.state != HELD:
             placement = Placement(
                 job.job_id, comment.group, comment.role, job.nodes, comment.indices, comment.lane
             )
             await self._book.record(placement)
             book[job.job_id] = placement
             log.warning("placement.adopted", extra=_fields(placement))
-        elif job.pending and not job.held:
+        elif job.startable:
             # Requeued after its place was given back, or released by hand: it would start without a place.
-            self._released.discard(job.job_id)
             with self._reports(job.job_id):
-                await self._slurm.hold(job.job_id)
+                await self._hold(job, comment)
                 log.info("placement.held_again", extra={"job": job.job_id, "group": comment.group})
 
     async def _place(self, placement: Placement, comment: AdminComment) -> None:
@@ -131,12 +167,16 @@ class PlacementHelper:
         text = format_comment(comment.placed(placement))
         with self._reports(placement.job_id):
             await self._slurm.pin(placement.job_id, placement.nodes, gres_request(placement), text)
-            await self._release(placement)
+            await self._release(placement, comment)
 
-    async def _release(self, placement: Placement) -> None:
+    async def _release(self, placement: Placement, comment: AdminComment) -> None:
         await self._slurm.release(placement.job_id)
-        self._released.add(placement.job_id)
         log.info("placement.released", extra=_fields(placement))
+        await self._note_release(placement, comment)
+
+    async def _note_release(self, placement: Placement, comment: AdminComment) -> None:
+        with self._reports(placement.job_id):
+            await self._slurm.note(placement.job_id, format_comment(comment.released(placement)))
 
     @contextlib.contextmanager
     def _reports(self, job_id: str) -> Iterator[None]:
@@ -154,6 +194,11 @@ class PlacementHelper:
         if self._reported.get(key) != text:
             self._reported[key] = text
             log.warning(event, extra={"job": key, "error": text})
+
+
+def _waits(job: SlurmJob, comment: AdminComment) -> bool:
+    """True for a job that could start or waits for its place; not for one that others hold."""
+    return job.startable or (job.held and comment.state != RELEASED)
 
 
 def _fields(placement: Placement) -> dict[str, str]:

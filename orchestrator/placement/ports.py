@@ -43,6 +43,15 @@ class Slurm(Protocol):
     async def pin(self, job_id: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
         """Give a pending job its nodes and its GRES and note that."""
 
+    async def note(self, job_id: str, admin_comment: str) -> None:
+        """Write the job's admin comment."""
+
+    async def unpin(self, job_id: str) -> None:
+        """Take back which nodes a pending job must have."""
+
+    async def down_nodes(self) -> frozenset[str]:
+        """Return the names of the nodes that are down."""
+
     async def release(self, job_id: str) -> None:
         """Let a held job start."""
 

@@ -30,6 +30,20 @@ class SlurmCommands:
             f"AdminComment={admin_comment}",
         )
 
+    async def note(self, job_id: str, admin_comment: str) -> None:
+        """Write the job's admin comment."""
+        await self._run("scontrol", "update", f"JobId={job_id}", f"AdminComment={admin_comment}")
+
+    async def unpin(self, job_id: str) -> None:
+        """Take back which nodes a pending job must have."""
+        await self._run("scontrol", "update", f"JobId={job_id}", "ReqNodeList=")
+
+    async def down_nodes(self) -> frozenset[str]:
+        """Return the names of the nodes that are down."""
+        text = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N %T")
+        rows = [line.split() for line in text.splitlines()]
+        return frozenset(row[0] for row in rows if len(row) == 2 and row[1].startswith("down"))
+
     async def release(self, job_id: str) -> None:
         """Let a held job start."""
         await self._run("scontrol", "release", job_id)

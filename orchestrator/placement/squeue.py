@@ -52,6 +52,11 @@ class SlurmJob:
         return "PENDING" in self.states and not self.states & _STARTED
 
     @property
+    def startable(self) -> bool:
+        """True if Slurm may start it: pending, and held by nobody, not by Slurm either."""
+        return self.pending and self.priority != 0
+
+    @property
     def started(self) -> bool:
         """True while the job has its nodes."""
         return bool(self.states & _STARTED)

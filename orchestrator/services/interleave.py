@@ -51,7 +51,10 @@ class InterleaveService(rpc.InterleaveServicer):
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
         self._gate.require_job(await self._caller(context), job_id)
         key = self._arbiter.core.calls.find(job_id, group)
+        state = self._arbiter.core.state
         with self._arbiter.listening(key) as news:
+            # At once too, so that the caller knows that it is heard.
+            yield pb.HolderNotice(waiting=state.book.depth(state.devices(key)))
             while True:
                 notice = await news.get()
                 yield pb.HolderNotice(waiting=notice.waiting, by=notice.by)

@@ -61,7 +61,7 @@ def test_a_job_runs_on_the_device_that_was_reserved_for_it(cluster: Cluster) -> 
     cluster.wait(job)
 
     comment, seen, record = comment_of(cluster, job), seen_by(cluster, job), cluster.job(job)
-    assert (comment.group, comment.state, len(comment.indices)) == ("one", "placed", 1)
+    assert (comment.group, comment.state, len(comment.indices)) == ("one", "released", 1)
     assert record["NodeList"] == record["ReqNodeList"] == seen["INTERLEAVE_NODE"]
     assert (seen["INTERLEAVE_JOB_ID"], seen["INTERLEAVE_GROUP"]) == (job, "one")
     assert seen["CUDA_VISIBLE_DEVICES"].endswith(str(comment.indices[0]))
@@ -146,3 +146,37 @@ def test_a_requeued_job_starts_again_in_its_place(cluster: Cluster) -> None:
     cluster.wait(job, "RUNNING")
 
     assert (cluster.job(job)["NodeList"], comment_of(cluster, job).indices) == place
+
+
+def test_a_job_of_a_node_that_went_down_starts_again_on_another(cluster: Cluster) -> None:
+    job = cluster.sbatch(LONG, group="moved", gres="gpu:1")
+    cluster.wait(job, "RUNNING")
+    lost = cluster.job(job)["NodeList"]
+    other = next(node for node in cluster.layout.nodes if node != lost)
+
+    cluster.kill9(f"slurmd-{lost}")
+    cluster.command("scontrol", "update", f"NodeName={lost}", "State=DOWN", "Reason=test")
+    try:
+        assert wait_until(lambda: cluster.job(job).get("ReqNodeList") == other, 20, 0.2)
+        assert wait_until(lambda: not cluster.held(job), 20, 0.2)
+        cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+        cluster.wait(job, "RUNNING")
+        assert cluster.job(job)["NodeList"] == other
+    finally:
+        cluster.start_again(f"slurmd-{lost}")
+        assert wait_until(lambda: "idle" in cluster.command("sinfo", "-hn", lost, "-o%T"), 20, 0.2)
+
+
+def test_a_job_that_its_user_held_stays_held_when_the_orchestrator_restarts(cluster: Cluster) -> None:
+    job = cluster.sbatch(ENVIRONMENT, group="kept", gres="gpu:1", options=["--begin=now+1hour"])
+    assert wait_until(lambda: comment_of(cluster, job).state == "released", 20, 0.2)
+    cluster.command("scontrol", "hold", job)
+    cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    cluster.kill9("interleaved")
+    cluster.start_again("interleaved")
+
+    cluster.wait(cluster.sbatch(ENVIRONMENT, group="kept", gres="gpu:1"))  # it looks at the queue again
+
+    assert cluster.held(job)
+    cluster.command("scontrol", "release", job)
+    cluster.wait(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -41,13 +42,25 @@ class AgentProcess:
             f"snapshot_gib_s = {gib_s}\nrestore_gib_s = {gib_s}\n"
         )
         self._process = await asyncio.create_subprocess_exec(
-            PROGRAM, "--config", self._file, "--node", "n1", stderr=asyncio.subprocess.PIPE
+            "prlimit",
+            "--nofile=1024:4096",
+            PROGRAM,
+            "--config",
+            self._file,
+            "--node",
+            "n1",
+            stderr=asyncio.subprocess.PIPE,
         )
         assert self._process.stderr is not None
         async for line in self._process.stderr:
             if b"event=ready" in line:
                 return
         raise AssertionError("the agent ended before it was ready")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     async def stop(self, how: signal.Signals) -> int:
         assert self._process is not None
@@ -169,3 +182,44 @@ async def test_bad_settings_are_one_line_that_says_what_is_wrong(folder: Path) -
 
     assert process.returncode == 1
     assert said.decode() == "interleave-agent: [agent] backend = 'cuda' is not known; known are sim, noop\n"
+
+
+async def test_a_second_agent_for_a_node_is_refused_with_the_pid_of_the_first(
+    process: AgentProcess, folder: Path
+) -> None:
+    second = await asyncio.create_subprocess_exec(
+        PROGRAM, "--config", folder / "interleave.toml", "--node", "n1", stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await second.communicate()
+
+    assert second.returncode == 1
+    assert f"pid {process.pid}" in said.decode()
+    assert said.count(b"\n") == 1
+    assert (await start_job(folder))["ok"] is True
+
+
+async def test_what_is_made_is_closed_to_users_but_for_their_own_way(
+    process: AgentProcess, folder: Path
+) -> None:
+    await start_job(folder)
+
+    modes = {
+        name: (folder / name).stat().st_mode & 0o777
+        for name in ("run", "run/jobs", "run/jobs/17", "sim", "sim/host", "state", "state/agent.json")
+    }
+
+    assert modes == {
+        "run": 0o755,
+        "run/jobs": 0o711,
+        "run/jobs/17": 0o711,
+        "sim": 0o777,
+        "sim/host": 0o777,
+        "state": 0o700,
+        "state/agent.json": 0o600,
+    }
+
+
+async def test_the_agent_may_open_as_many_files_as_the_host_allows(process: AgentProcess) -> None:
+    soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+
+    assert soft == hard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from slurm_interleave.client.core.errors import JobFaulted
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.protocol import Target, in_thread
-from slurm_interleave.node_agent.contexts import JobContext, Outcome, Verb
+from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
 
@@ -21,6 +22,26 @@ class Raises(NoopBackend):
     @override
     async def snapshot(self, target: Target) -> Outcome:
         raise ZeroDivisionError("a bug")
+
+
+class RaisesOnce(NoopBackend):
+    """Runs out of files once, in a snapshot; then it sees what it is told."""
+
+    def __init__(self, seen: Seen | None) -> None:
+        super().__init__("n1", 1)
+        self.raised = False
+        self._seen = seen
+
+    @override
+    def look(self, job: str) -> Seen | None:
+        return self._seen if self.raised else Seen(Context.RESIDENT)
+
+    @override
+    async def snapshot(self, target: Target) -> Outcome:
+        if not self.raised:
+            self.raised = True
+            raise OSError(errno.EMFILE, "too many open files")
+        return Outcome(Context.SAVED)
 
 
 class Hangs(NoopBackend):
@@ -118,3 +139,52 @@ async def test_a_restore_is_not_begun_if_the_snapshot_before_it_failed(tmp_path:
     assert not second.outcome.ok
     assert second.outcome.context is Context.SAVED
     assert "not begun" in second.outcome.error
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (Seen(Context.RESIDENT, 5), Context.RESIDENT),
+        (Seen(Context.NONE), Context.FAULTED),
+        (Seen(Context.SAVING), Context.FAULTED),
+        (None, Context.FAULTED),
+    ],
+)
+async def test_after_a_backend_raised_the_state_that_is_seen_counts(
+    tmp_path: Path, seen: Seen | None, state: Context
+) -> None:
+    moves, _ = operations(tmp_path, RaisesOnce(seen))
+
+    failed = await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+
+    assert (failed.outcome.ok, failed.outcome.context) == (False, state)
+    assert "too many open files" in failed.outcome.error
+
+
+async def test_an_order_that_broke_is_answered_with_the_state_and_can_be_given_again(tmp_path: Path) -> None:
+    _, state = operations(tmp_path, Counts())
+    broken = [OSError(errno.EMFILE, "too many open files")]
+
+    def channel_of(_job: str) -> None:
+        if broken:
+            raise broken.pop()
+
+    moves = Operations(state, Counts(), 1, channel_of)
+
+    failed = await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+    again = await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+
+    assert (failed.outcome.ok, failed.outcome.context) == (False, Context.RESIDENT)
+    assert "too many open files" in failed.outcome.error
+    assert (again.outcome.ok, again.outcome.context) == (True, Context.SAVED)
+
+
+async def test_a_restore_beside_another_job_is_done_only_where_the_order_allows_it(tmp_path: Path) -> None:
+    moves, state = operations(tmp_path, Counts())
+    state.jobs["18"].context = JobContext(Context.SAVED, 5)
+
+    refused = await moves.order("1-1", Verb.RESTORE, "18", "a")
+    allowed = await moves.order("1-2", Verb.RESTORE, "18", "a", beside=True)
+
+    assert (refused.outcome.ok, refused.outcome.context) == (False, Context.SAVED)
+    assert (allowed.outcome.ok, allowed.outcome.context) == (True, Context.RESIDENT)

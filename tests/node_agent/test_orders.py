@@ -83,16 +83,15 @@ async def test_a_restore_without_room_leaves_the_context_saved_and_gives_the_num
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
-    await start_job(folder, "18")
     device(sim).empty(6 * MIB, np.uint8)
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
-    device(sim, "18").empty(6 * MIB, np.uint8)
+    device(sim, "stranger").empty(6 * MIB, np.uint8)
 
     done = await orchestrator.asks("RESTORE", "17", "1-2")
 
     assert (done.ok, done.context) == (False, "saved")
     assert f"{6 * MIB} bytes asked for, {2 * MIB} of {8 * MIB} free" in done.error
-    assert f"job 18 holds {6 * MIB} bytes" in done.error
+    assert f"job stranger holds {6 * MIB} bytes" in done.error
 
 
 async def test_a_context_that_came_back_broken_is_faulted(
@@ -152,3 +151,22 @@ async def test_an_end_stops_a_move_under_way(folder: Path, orchestrator: FakeOrc
 
         assert device(sim).used_bytes == 0
         assert (await orchestrator.hears("done")).ok is False
+
+
+async def test_nothing_is_brought_back_to_a_device_that_another_job_is_on(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    await start_job(folder, "18")
+    await start_job(folder, "19", devices=[1])
+    device(sim).put(np.zeros(10))
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    device(sim, "18").put(np.zeros(10))
+
+    refused = await orchestrator.asks("RESTORE", "17", "1-2")
+    await orchestrator.asks("SNAPSHOT", "18", "1-3")
+    back = await orchestrator.asks("RESTORE", "17", "1-4")
+
+    assert (refused.ok, refused.context) == (False, "saved")
+    assert "job 18 is resident on device 0" in refused.error
+    assert (back.ok, back.context) == (True, "resident")

@@ -257,3 +257,18 @@ async def test_a_snapshot_of_a_job_whose_state_went_with_its_processes_is_comple
 
     assert (await save(stub)).status == v1.OPERATION_STATUS_COMPLETE
     assert await state(stub) == v1.JOB_STATE_IDLE
+
+
+async def test_a_job_cannot_come_back_to_a_device_that_another_job_is_on(
+    stub: Any, device: SimDevice, folder: Path, sim: SimConfig
+) -> None:
+    device.put(np.zeros(10))
+    await save(stub)
+    await start_job(folder, "18")
+    SimDevice(Arena.open(sim.directory), 0, "18").put(np.zeros(10))
+
+    code, text = await refusal(stub.Restore(v1.RestoreRequest(job_id="17")))
+
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "job 18 is resident on device 0" in text
+    assert await state(stub) == v1.JOB_STATE_SAVED

@@ -127,3 +127,10 @@ def test_a_journal_that_is_older_than_the_file_changes_nothing(tmp_path: Path) -
     (tmp_path / "agent.journal").write_text(old)
 
     assert State(tmp_path).jobs["17"].context == JOB.context
+
+
+@pytest.mark.parametrize("key", ["watch_s", "operation_timeout_s"])
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
+def test_times_that_cannot_pass_are_refused(key: str, seconds: float) -> None:
+    with pytest.raises(ConfigError, match=rf"\[agent\] {key} = .*: must be more than 0"):
+        AgentConfig(**{key: seconds})  # type: ignore[arg-type]

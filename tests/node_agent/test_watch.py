@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +135,40 @@ def test_a_process_belongs_to_the_job_in_its_environment() -> None:
         process.kill()
 
     assert found == {SLURM_JOB: [], longer: [process.pid]}
+
+
+async def test_where_no_file_can_be_opened_no_job_is_over(
+    folder: Path, process: subprocess.Popen[bytes]
+) -> None:
+    state = state_with(folder, LOCAL)
+    ends = Ends(state)
+    watch = Watch(state, ends.end, 1, Slurm(over=True).is_over)
+    await watch.look()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    await asyncio.to_thread(processes.of_jobs, [])  # the thread is there before the files run out
+    used = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                used.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(3):
+            await watch.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in used:
+            os.close(descriptor)
+
+    assert ends.jobs == []
+
+
+def test_a_process_that_cannot_be_read_for_want_of_files_is_not_taken_for_gone(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_files(_path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "read_bytes", no_files)
+
+    with pytest.raises(OSError, match="open files"):
+        processes.of_jobs([LOCAL])

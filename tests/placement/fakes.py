@@ -43,6 +43,7 @@ class FakeSlurm:
         self.queue: dict[str, SlurmJob] = {}
         self.pins: dict[str, Pin] = {}
         self.down = False
+        self.nodes_down: set[str] = set()
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.fails: set[str] = set()
 
@@ -70,6 +71,19 @@ class FakeSlurm:
         self.steps.step(f"pin {job_id}")
         self.pins[job_id] = Pin(nodes, gres)
         self.change(job_id, admin_comment=admin_comment)
+
+    async def note(self, job_id: str, admin_comment: str) -> None:
+        self._check(job_id)
+        self.steps.step(f"note {job_id}")
+        self.change(job_id, admin_comment=admin_comment)
+
+    async def unpin(self, job_id: str) -> None:
+        self._check(job_id)
+        self.steps.step(f"unpin {job_id}")
+        self.pins[job_id] = Pin((), self.pins[job_id].gres)
+
+    async def down_nodes(self) -> frozenset[str]:
+        return frozenset(self.nodes_down)
 
     async def release(self, job_id: str) -> None:
         self._check(job_id)

@@ -39,6 +39,15 @@ async def test_the_values_reach_scontrol_as_arguments_whatever_they_hold(program
     ]
 
 
+async def test_a_node_is_down_by_what_sinfo_says_of_it_in_any_partition(programs: Path) -> None:
+    put(
+        programs / "sinfo",
+        'printf "%s\\n" "n1 idle" "n2 down*" "n2 down*" "n3 drained" "n4 mixed" "n5 down" ""',
+    )
+
+    assert await SlurmCommands().down_nodes() == {"n2", "n5"}
+
+
 async def test_a_refusal_comes_with_slurms_own_words(programs: Path) -> None:
     put(programs / "scontrol", 'echo "Invalid job id specified for job $2" >&2; exit 1')
 

@@ -153,7 +153,7 @@ def test_with_the_orchestrator_down_the_job_starts_and_its_acquire_waits_and_say
 
 def test_with_the_orchestrator_down_at_its_start_a_placed_job_is_registered_later(cluster: Cluster) -> None:
     a = submit_member(cluster, "late", "--turns", "1", options=("--begin=now+4",))
-    assert wait_until(lambda: "state=placed" in cluster.job(a.job_id).get("AdminComment", ""), 15)
+    assert wait_until(lambda: "state=released" in cluster.job(a.job_id).get("AdminComment", ""), 15)
     assert wait_until(lambda: not cluster.held(a.job_id), 15)
     cluster.kill9("interleaved")
     try:

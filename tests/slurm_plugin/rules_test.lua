@@ -115,6 +115,7 @@ tests["what cannot be interleaved is refused with what to use instead"] = functi
     contains(comment({ tres_per_node = gpu, cpus_per_tres = "gres:gpu:2" }), "use --cpus-per-task")
     contains(comment({ tres_per_node = gpu, ntasks_per_tres = 1 }), "--ntasks-per-gpu")
     contains(comment({ tres_per_node = gpu, shared = 0 }), "--exclusive")
+    contains(comment({ tres_per_node = gpu, priority = 0 }), "--begin=TIME")
     contains(comment({ tres_per_node = gpu, array_inx = "1-3" }), "job arrays")
     contains(comment({ tres_per_node = gpu, het_job_offset = 0 }), "heterogeneous")
     contains(comment({ tres_per_node = "gres:gpu:1,gres:ilv:g0:1" }), "gres:ilv:g0:1")
@@ -162,7 +163,8 @@ local USER = 1000
 tests["its user cannot release a job that waits for its devices, but can hold and release it later"] = function()
     contains(rules.refuse_change(job({ priority = 4294967295 }), HELD, USER), "released by itself")
     contains(rules.refuse_change(job({ priority = 5 }), HELD, USER), "released by itself")
-    equal(rules.refuse_change(job({ priority = 0 }), HELD, USER), nil)
+    contains(rules.refuse_change(job({ priority = 0 }), HELD, USER), "can be held after that")
+    equal(rules.refuse_change(job({ priority = 0 }), PLACED, USER), nil)
     equal(rules.refuse_change(job({ priority = 4294967295 }), PLACED, USER), nil)
     equal(rules.refuse_change(job({ name = "x" }), HELD, USER), nil)
 end

@@ -78,8 +78,43 @@ def test_a_job_submitted_by_a_job_is_in_no_group_and_gets_nothing_of_the_outer_o
     assert group_in(cluster.job(job)["AdminComment"]) == "outer"
 
 
+def test_a_job_that_hides_its_id_still_hands_nothing_to_one_that_it_submits(cluster: Cluster) -> None:
+    file = cluster.out / "hidden"
+    inner = (
+        f"unset INTERLEAVE_JOB_ID; sbatch --parsable --wait --output={file} --wrap=env >/dev/null; cat {file}"
+    )
+    job = cluster.sbatch(script(inner), group="outer", gres="gpu:1")
+
+    cluster.wait(job)
+
+    seen = variables(cluster.output(job, 1000))
+    left = [k for k in seen if "INTERLEAVE" in k.upper() or k.startswith(("TIMESLICE_", "CUDA_"))]
+    assert sorted(left) == ["INTERLEAVE_CONFIG", "INTERLEAVE_LAB", "INTERLEAVE_ORCHESTRATOR"]
+
+
+def test_a_job_that_no_prolog_registered_is_registered_when_it_starts(cluster: Cluster) -> None:
+    prolog = cluster.root / "etc" / "hooks" / "prolog.sh"
+    text = prolog.read_text()
+    prolog.write_text("#!/bin/sh\nexit 0\n")  # as 22.05 may do with a requeued job
+    try:
+        job = cluster.sbatch(script("env; echo; srun env"), group="late", gres="gpu:1")
+        cluster.wait(job)
+    finally:
+        prolog.write_text(text)
+
+    batch, _, step = cluster.output(job, 1000).partition("\n\n")
+    seen = variables(batch)
+    assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("late", True)
+    assert variables(step)[TOKEN] == seen[TOKEN]
+
+
+def test_a_job_that_is_to_be_held_is_refused_with_what_to_use_instead(cluster: Cluster) -> None:
+    with pytest.raises(SubmitRefused, match="use --begin=TIME"):
+        cluster.sbatch(["true"], group="held", gres="gpu:1", options=["--hold"])
+
+
 def test_a_job_submitted_by_a_job_may_have_a_group_of_its_own(cluster: Cluster) -> None:
-    inner = "sbatch --parsable --hold --interleave-group=inner --gres=gpu:1 --output=/dev/null --wrap=true"
+    inner = "sbatch --parsable --interleave-group=inner --gres=gpu:1 --output=/dev/null --wrap=true"
     job = cluster.sbatch(script(inner), group="outer", gres="gpu:1")
 
     cluster.wait(job)

@@ -78,6 +78,7 @@ def test_the_plugin_needs_of_slurm_only_what_every_release_has(symbols: list[lis
     assert needed == {
         *("slurm_error", "spank_context", "spank_get_item", "spank_job_control_setenv"),
         *("spank_job_control_unsetenv", "spank_option_register", "spank_setenv", "spank_strerror"),
+        "spank_getenv",
         "spank_unsetenv",
     }
 
@@ -90,8 +91,9 @@ def test_run_dir_has_a_default_and_takes_the_nodes_name(args: Path) -> None:
 
 def test_a_mistake_in_plugstack_conf_is_named(args: Path) -> None:
     for words, part in (
-        (["rundir=/x"], 'unknown word "rundir=/x"; known is run_dir=DIRECTORY'),
+        (["rundir=/x"], 'unknown word "rundir=/x"; known are run_dir=DIRECTORY and hook=PATH'),
         (["run_dir=/x", "debug"], 'unknown word "debug"'),
+        (["hook=bin/x"], "hook=bin/x: couldn't use it: must begin with /"),
         (["run_dir=x"], "run_dir=x: couldn't use it: must begin with /"),
         (["run_dir=/" + "x" * 300], "longer than 255 characters"),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -58,9 +58,5 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Databas
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:
-    with opened(database) as store:
-        yield store
-
-
-def opened(url: str) -> Store:
-    raise NotImplementedError
+    with closing(Store(database)) as opened:
+        yield opened

@@ -48,7 +48,7 @@ def _rebuild(*, with_rowid: bool, epoch: sa.types.TypeEngine[int]) -> None:
             if table == "leases" and not with_rowid:
                 batch.drop_constraint("uq_leases_epoch", type_="unique")
             elif table == "leases":
-                batch.create_unique_constraint("leases_epoch_key", ["epoch"])
+                batch.create_unique_constraint("uq_leases_epoch", ["epoch"])
     with op.batch_alter_table("slices", recreate="always") as batch:
         batch.alter_column("epoch", type_=epoch, existing_nullable=False, autoincrement=False)
 

@@ -1,0 +1,63 @@
+"""Over the wire: several groups at once, news for holders, an operator's word, and the live view."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from tests.orchestrator.fake_agent import FakeAgent
+from tests.orchestrator.serving import Client
+
+
+async def test_a_holder_hears_that_somebody_waits(client: Client, n1: FakeAgent) -> None:
+    await client.granted("a")
+    notices = client.ours.Notices(pb.NoticesRequest(job_id="a", group="demo"))
+    assert (await notices.read()).waiting == 0
+
+    waiting = client.acquire("b")
+
+    notice = await notices.read()
+    assert (notice.waiting, notice.by) == (1, 0.0)
+    waiting.cancel()
+    notices.cancel()
+
+
+async def test_an_operator_takes_the_devices_and_the_job_gets_them_back(
+    client: Client, n1: FakeAgent
+) -> None:
+    first = await client.granted("a")
+    waiting = client.acquire("b")
+    await client.waiting(1)
+
+    await client.ours.Revoke(pb.RevokeRequest(job_id="a", group="demo"))
+
+    assert (await last(waiting)).granted.epoch == first.epoch + 1
+    await client.end("b")
+    await client.waiting(0)
+    assert (await client.group()).group.locking_job == "a"
+    await client.end("a", first.epoch)
+    assert [row.state for row in await client.slices(job_ids=["a"])] == ["REVOKED", "YIELDED"]
+
+
+async def test_only_a_holder_can_lose_its_devices(client: Client, n1: FakeAgent) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="nothing to take back"):
+        await client.ours.Revoke(pb.RevokeRequest(job_id="a", group="demo"))
+
+
+async def test_the_live_view_shows_all_at_first_and_then_each_change(client: Client, n1: FakeAgent) -> None:
+    watch = client.ours.Watch(pb.StatusRequest())
+    assert [(group.name, group.state) for group in (await watch.read()).groups] == [("demo", "idle")]
+
+    await client.granted("a")
+
+    while (seen := (await watch.read()).groups[0]).state != "locked":
+        pass
+    assert [member.job_id for member in seen.members if member.epoch] == ["a"]
+    watch.cancel()
+
+
+async def last(call: Any) -> Any:
+    return [update async for update in call][-1]

@@ -1,0 +1,148 @@
+"""Jobs that were released and did not start: held by hand, or pinned to a node that is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.placement.fakes import Crash
+from tests.placement.world import CONFIG, N1, N2, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_a_job_that_the_user_holds_after_its_release_stays_held(world: World) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.requeue("1")
+    world.slurm.change("1", priority=0, reason="JobHeldUser")
+
+    await world.helper.round()
+    world.restart()
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].held
+    assert list(world.book.kept) == ["1"]
+
+
+async def test_a_hold_of_a_job_whose_place_was_given_back_lasts_until_its_user_ends_it(world: World) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.requeue("1")
+    world.slurm.change("1", priority=0, reason="JobHeldUser")
+    await world.book.drop("1")
+
+    await world.helper.round()
+    assert world.slurm.queue["1"].held
+    world.slurm.change("1", priority=1, reason="None")
+    await world.helper.round()
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].started
+
+
+async def test_a_job_that_waits_on_a_node_that_went_down_is_placed_elsewhere(world: World) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.nodes_down = {"n1"}  # its agent is still connected
+    world.slurm.requeue("1")
+
+    await world.helper.round()
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].started
+    assert world.slurm.pins["1"].nodes == world.book.kept["1"].nodes == ("n2",)
+    assert world.slurm.queue["1"].admin_comment.endswith(";state=released")
+
+
+async def test_with_no_other_node_a_job_of_a_node_that_went_down_waits_held_without_a_pin() -> None:
+    world = World(N1)
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.nodes_down = {"n1"}
+    world.slurm.requeue("1")
+
+    await world.helper.round()
+    assert world.slurm.queue["1"].held
+    assert world.slurm.pins["1"].nodes == ()
+    assert world.book.kept == {}
+
+    world.slurm.nodes_down = set()
+    await world.helper.round()
+    assert world.slurm.queue["1"].started
+
+
+@pytest.mark.parametrize("more", range(5))
+async def test_a_crash_while_a_job_leaves_a_node_that_went_down_is_repaired(world: World, more: int) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.nodes_down = {"n1"}
+    world.slurm.requeue("1")
+    world.steps.dies_after = len(world.steps.done) + more
+    with pytest.raises(Crash):
+        await world.helper.round()
+
+    world.restart()
+    await world.helper.round()
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].started
+    assert world.slurm.pins["1"].nodes == ("n2",)
+
+
+async def test_a_job_outlasts_the_restart_of_its_agent_where_it_is_but_not_its_loss(world: World) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.requeue("1")
+    for seconds in (0, CONFIG.away_s - 1):  # away, and back in time; twice
+        world.fleet.connected = [N2]
+        await world.helper.round()
+        world.now += seconds
+        await world.helper.round()
+        world.fleet.connected = [N1, N2]
+        await world.helper.round()
+        assert world.book.kept["1"].nodes == ("n1",)
+        assert world.slurm.queue["1"].startable
+
+    world.fleet.connected = [N2]
+    await world.helper.round()
+    world.now += CONFIG.away_s + 1
+    await world.helper.round()
+    await world.helper.round()
+
+    assert world.book.kept["1"].nodes == ("n2",)
+
+
+@pytest.mark.parametrize("change", [{}, {"priority": 0, "reason": "JobHeldUser"}])
+async def test_a_running_job_or_one_that_its_user_holds_stays_in_the_book_of_a_node_that_is_down(
+    world: World, change: dict[str, object]
+) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    if change:
+        world.slurm.requeue("1")
+        world.slurm.change("1", **change)
+    done = list(world.steps.done)
+    world.slurm.nodes_down = {"n1"}
+
+    await world.helper.round()
+
+    assert world.steps.done == done
+
+
+async def test_a_job_that_slurm_held_since_its_launch_failed_is_left_alone(world: World) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.requeue("1")
+    world.slurm.change("1", priority=0, reason="launch_failed_requeued_held")
+    world.slurm.nodes_down = {"n1"}
+    done = list(world.steps.done)
+
+    await world.helper.round()
+    assert world.steps.done == done
+    await world.book.drop("1")
+    await world.helper.round()
+
+    assert world.steps.done == [*done, "drop 1"]
