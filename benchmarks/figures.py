@@ -89,7 +89,7 @@ def merged(rounds: Sequence[Result]) -> Result:
 
 
 def reached(rounds: Sequence[Result]) -> list[tuple[Goal, float]]:
-    """Return each goal with the median of the rounds' own values: what else ran hits both sides of a ratio."""
+    """Return each goal with the median of the rounds: what else ran then hits both sides of a ratio."""
     return [(goal, statistics.median(goal.value(figures) for figures in rounds)) for goal in GOALS]
 
 

@@ -67,7 +67,7 @@ class Stand:
     """All processes of a run; they end with it."""
 
     def __init__(self, folder: Path, database: str) -> None:
-        """*database* is a URL in which `{}` stands for each orchestrator's name; empty: SQLite in *folder*."""
+        """*database*: a URL where `{}` stands for an orchestrator's name; empty: SQLite in *folder*."""
         self._folder = folder
         self._database = database or f"sqlite:///{folder}/{{}}.db"
         self._servers: list[Server] = []

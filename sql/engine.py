@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +34,9 @@ _LINK: dict[str, dict[str, Any]] = {
         "tcp_user_timeout": 25_000,
     },
 }
+_BUSY_S = 10
 _PRAGMAS = (
-    "busy_timeout=10000",
-    "journal_mode=WAL",  # readers do not stop the writer
+    f"busy_timeout={_BUSY_S * 1000}",
     "synchronous=FULL",  # a commit is on disk before it is answered
     "wal_autocheckpoint=4000",  # pages; a checkpoint makes one commit in some hundred slow
     "cache_size=-16000",  # KiB
@@ -78,7 +81,7 @@ def failures(engine: sa.Engine) -> tuple[type[Exception], ...]:
     return (SQLAlchemyError, driver.Error, OSError, OverflowError, UnicodeError)
 
 
-@contextmanager
+@contextlib.contextmanager
 def explained(engine: sa.Engine) -> Iterator[None]:
     """Turn errors of the database into `DatabaseFailed`."""
     try:
@@ -95,8 +98,9 @@ def writing(engine: sa.Engine) -> sa.Engine:
 def _parse(text: str) -> sa.URL:
     try:
         url = make_url(text)
-    except ArgumentError:
-        raise ConfigError(f"database = {text!r} is no URL; examples are {EXAMPLES}") from None
+    except (ArgumentError, ValueError):
+        shown = re.sub(r":[^:@]*@", ":***@", text)
+        raise ConfigError(f"database = {shown!r} is no URL; examples are {EXAMPLES}") from None
     kind, _, driver = url.drivername.partition("+")
     if kind not in DRIVERS or driver not in ("", DRIVERS[kind]):
         known = ", ".join(f"{kind}://... (or {kind}+{driver}://...)" for kind, driver in DRIVERS.items())
@@ -141,6 +145,21 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, DDL included
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
+    _write_ahead(connection)
+
+
+def _write_ahead(connection: Any) -> None:
+    """Turn on the mode in which readers do not stop the writer.
+
+    The busy timeout does not hold for this change, which is made once in the life of a file.
+    """
+    deadline = time.monotonic() + _BUSY_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        time.sleep(0.01)
+    connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -16,7 +16,6 @@ from slurm_interleave.sql.engine import name, writing
 # it, takes longer than all else that a start on an up-to-date database does.
 HEAD = "0003"
 _LOCK_S = 60
-_LOCK = 0x696C7631
 
 
 def revision(connection: sa.Connection) -> str:
@@ -33,7 +32,7 @@ def upgrade(engine: sa.Engine) -> tuple[str, str]:
     Where DDL is part of transactions (SQLite, PostgreSQL) all or nothing happens; on MariaDB a migration that
     was cut off is done again. Raises `ConfigError` for a database of a newer release.
     """
-    with writing(engine).begin() as connection, _alone(connection):
+    with _alone(engine), writing(engine).begin() as connection:
         before = revision(connection)
         if before != HEAD:
             _run(connection, before)
@@ -60,19 +59,29 @@ def _run(connection: sa.Connection, before: str) -> None:
 
 
 @contextmanager
-def _alone(connection: sa.Connection) -> Iterator[None]:
-    """Keep other upgrades out; SQLite's transaction does so by itself."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-    if connection.dialect.name != "mariadb":
+def _alone(engine: sa.Engine) -> Iterator[None]:
+    """Keep other upgrades out, until ours is committed; SQLite's transaction does so by itself."""
+    if engine.dialect.name == "sqlite":
         yield
         return
-    lock = sa.func.concat("slurm_interleave.", sa.func.left(sa.func.database(), 40))
-    if connection.scalar(sa.select(sa.func.get_lock(lock, _LOCK_S))) != 1:
-        raise ConfigError(
-            f"database {name(connection.engine.url)}: another upgrade has lasted for {_LOCK_S} s; try later"
-        )
-    try:
-        yield
-    finally:
-        connection.execute(sa.select(sa.func.release_lock(lock)))
+    take, give = _LOCKS[engine.dialect.name]
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as guard:
+        if guard.scalar(take) in (0, None):
+            raise ConfigError(
+                f"database {name(engine.url)}: another upgrade has lasted for {_LOCK_S} s; try later"
+            )
+        try:
+            yield
+        finally:
+            guard.execute(give)
+
+
+_LOCK = 0x696C7631
+_NAMED = sa.func.concat("slurm_interleave.", sa.func.left(sa.func.database(), 40))
+_LOCKS = {
+    "mariadb": (sa.select(sa.func.get_lock(_NAMED, _LOCK_S)), sa.select(sa.func.release_lock(_NAMED))),
+    "postgresql": (
+        sa.select(sa.func.pg_advisory_lock(_LOCK)),
+        sa.select(sa.func.pg_advisory_unlock(_LOCK)),
+    ),
+}

@@ -23,6 +23,8 @@ class Nodes:
         self._switches = switches
         # Attempts by node that are over, by all that is known, although the node's agent has not said so.
         self._ended: dict[str, set[str]] = {}
+        # Attempts that an agent named while another run was known: one of the two is over; which, is to come.
+        self._aside: dict[tuple[str, Key], ev.Registration] = {}
 
     def handle(self, event: ev.NodeEvent) -> None:
         """Take what a node or Slurm says."""
@@ -41,6 +43,7 @@ class Nodes:
                 self.down(event.node)
             case _:
                 assert_never(event)
+        self._take_up_aside(event.at)
 
     def up(self, event: ev.NodeUp) -> None:
         """Take an agent's whole truth: jobs that it does not name are over on its node."""
@@ -49,6 +52,7 @@ class Nodes:
         state.memory.update({Device(event.node, minor): size for minor, size in event.memory})
         told = {(job.job_id, job.group): job.attempt for job in event.jobs}
         self._ended.get(event.node, set()).intersection_update(told.values())
+        self._drop_aside(event.node)
         for part in self._state.parts_on(event.node):
             if told.get((part.job_id, part.group)) != part.attempt:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
@@ -62,6 +66,7 @@ class Nodes:
     def down(self, node: str) -> None:
         """The agent is away: nothing can be moved there until it is back."""
         self._state.nodes_up.discard(node)
+        self._drop_aside(node)
         for part in self._state.parts_on(node):
             self._state.touch(self._state.devices(Key(part.job_id, part.group)))
             self._state.changed_groups[part.group] = None
@@ -70,6 +75,8 @@ class Nodes:
         """A job is on *node*; the same attempt again changes only where its device state is."""
         state, key = self._state, Key(job.job_id, job.group)
         if self._is_stale(node, key, job, hello=hello):
+            if hello:
+                self._aside[node, key] = job
             return
         for part in self._state.parts_on(node):
             if (part.job_id, part.group) == (job.job_id, job.group) and part.attempt != job.attempt:
@@ -120,6 +127,18 @@ class Nodes:
         known = self._state.members[key].nodes
         return bool(known and job.nodes) and set(known) != set(job.nodes)
 
+    def _drop_aside(self, node: str, attempt: str = "") -> None:
+        for place, job in list(self._aside.items()):
+            if place[0] == node and attempt in ("", job.attempt):
+                del self._aside[place]
+
+    def _take_up_aside(self, at: float) -> None:
+        """Register what was put aside, once the run that stood in its way is over."""
+        for (node, key), job in list(self._aside.items()):
+            if not self._is_stale(node, key, job, hello=True):
+                self._drop_aside(node, job.attempt)
+                self.register(node, job, at)
+
     def _start_again(self, key: Key, job: ev.Registration, at: float) -> None:
         """Make the member anew. A part on a node of the new run, whose agent is here, belongs to that run:
         Slurm starts a job again only when its last run is cleaned up on all nodes that answer.
@@ -167,6 +186,7 @@ class Nodes:
 
     def part_over(self, node: str, job_id: str, attempt: str, at: float) -> None:
         """The job is over on *node*, so it is over as a whole; its other nodes still clean up."""
+        self._drop_aside(node, attempt)
         for part in self._state.parts_on(node):
             if part.job_id != job_id or attempt not in ("", part.attempt):
                 continue

@@ -41,7 +41,8 @@ class FakeAgent:
         self._channel = open_aio_channel(self.address)
         stub = rpc.AgentLinkStub(self._channel)
         self._stream = stub.Connect(metadata=self.metadata)  # type: ignore[arg-type]
-        await self._stream.write(hello or pb.AgentMessage(hello=self.hello()))
+        with contextlib.suppress(grpc.aio.AioRpcError):  # if it is refused already, the read says why
+            await self._stream.write(hello or pb.AgentMessage(hello=self.hello()))
         first = await asyncio.wait_for(self._stream.read(), WAIT_S)
         if first is grpc.aio.EOF:
             raise ConnectionError(await self._stream.details())

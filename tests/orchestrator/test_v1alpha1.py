@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as ts
-from tests.orchestrator.fake_agent import FakeAgent, agent
+from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client, eventually
 
 State = ts.GroupStatus.State
@@ -249,64 +249,3 @@ async def test_a_yield_returns_before_any_snapshot_has_ended(client: Client, n1:
     assert (await client.group()).group.group_state == State.STATE_SWITCHING
     await n1.done(order)
     await waiting
-
-
-async def test_while_one_holds_and_another_waits_the_status_names_them(client: Client, n1: FakeAgent) -> None:
-    await client.lock("a")
-    waiting = asyncio.ensure_future(client.lock("b"))
-    await client.waiting(1)
-
-    group = (await client.group()).group
-
-    assert group.group_id == "demo"
-    assert group.group_state == State.STATE_LOCKED
-    assert (group.locking_job, group.loaded_job, group.waiter_queue_depth) == ("a", "a", 1)
-    waiting.cancel()
-
-
-async def test_the_timestamp_moves_only_with_the_state(client: Client, n1: FakeAgent) -> None:
-    before = time.time()
-    await client.lock("a")
-    first = (await client.group()).group.state_timestamp
-    assert before <= first.ToNanoseconds() / 1e9 <= time.time()
-
-    waiting = asyncio.ensure_future(client.lock("b"))
-    await client.waiting(1)
-    await client.lock("a")
-    assert (await client.group()).group.state_timestamp == first
-
-    await client.unlock("a")
-    await waiting
-    assert (await client.group()).group.state_timestamp.ToNanoseconds() > first.ToNanoseconds()
-
-
-async def test_there_is_one_row_for_each_job_and_node(client: Client, n1: FakeAgent) -> None:
-    async with agent(client.address, "n2") as n2:
-        await n1.start("wide", "big", 1, nodes=("n1", "n2"))
-        await n2.start("wide", "big", 1, nodes=("n1", "n2"))
-        await client.lock("wide", "big")
-
-        rows = (await client.group("big")).agent_job_states
-
-        running = ts.SnapshotAgentJobState.STATE_RUNNING
-        assert [(row.agent, row.job_id, row.job_state) for row in rows] == [
-            ("n1", "wide", running),
-            ("n2", "wide", running),
-        ]
-
-
-async def test_an_agent_that_is_gone_makes_the_state_unknown(client: Client, n1: FakeAgent) -> None:
-    assert (await client.group()).group.group_state == State.STATE_IDLE
-
-    await n1.close()
-
-    async def unknown() -> bool:
-        return (await client.group()).group.group_state == State.STATE_UNKNOWN
-
-    await eventually(unknown)
-
-
-async def test_groups_are_listed(client: Client, n1: FakeAgent) -> None:
-    await n1.start("z", "another", 1)
-
-    assert list((await client.v1.ListGroups(ts.ListGroupsRequest())).group_ids) == ["another", "demo"]

@@ -170,6 +170,23 @@ def test_a_node_that_was_away_does_not_bring_a_past_run_back() -> None:
     assert bench.holds("a")
 
 
+def test_a_run_that_is_named_before_the_last_one_is_known_to_be_over_is_taken_up_then() -> None:
+    bench = Bench()
+    nodes = ("n1", "n2")
+    bench.node_down("n2")
+    bench.start("a", n1=(0,))
+    bench.node_up("n2", report("a", attempt="2", nodes=nodes))
+
+    bench.part_over("a", "n1", attempt="1")
+    bench.tell(Registered(bench.at, "n1", report("a", attempt="2", nodes=nodes)))
+
+    assert granted(bench.acquire("a")) == ["a"]
+    assert {device.node for device in bench.core.state.devices(next(iter(bench.core.state.members)))} == {
+        "n1",
+        "n2",
+    }
+
+
 def test_a_node_that_missed_the_end_of_the_last_run_joins_the_next_when_it_starts_it() -> None:
     bench = Bench()
     nodes = ("n1", "n2")

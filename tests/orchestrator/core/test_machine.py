@@ -266,7 +266,7 @@ def finish(system: System) -> None:
 
 TestTurns = Turns.TestCase
 TestTurns.settings = settings(
-    max_examples=60 * LONGER,
+    max_examples=250 * LONGER,
     stateful_step_count=60,
     deadline=None,
     derandomize=LONGER == 1,
