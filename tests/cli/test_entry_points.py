@@ -30,10 +30,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
 def test_a_command_of_another_distribution_is_listed_and_run(
     installed: Callable[[str, str], None], call: Callable[..., Outcome]
 ) -> None:
-    installed(
-        "import click\n@click.command()\n@click.argument('who')\ndef greet(who):\n    click.echo('hello ' + who)\n",
-        "other_commands:greet",
-    )
+    code = "@click.command()\n@click.argument('who')\ndef greet(who):\n    click.echo('hello ' + who)\n"
+    installed(f"import click\n{code}", "other_commands:greet")
 
     assert call(main, "greet", "alice").out == "hello alice\n"
     assert "greet" in call(main).out

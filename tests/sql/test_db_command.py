@@ -80,8 +80,8 @@ def test_an_age_that_cannot_be_read_deletes_nothing(
 
         assert (status, out) == (1, "")
         assert err == (
-            f"interleave: error: --older-than {age!r} is no age; write a number and a unit, as 90days, 12weeks "
-            "or 36hours\n"
+            f"interleave: error: --older-than {age!r} is no age; "
+            "write a number and a unit, as 90days, 12weeks or 36hours\n"
         )
         assert len(store.all(Slice)) == 1
 
