@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,8 @@ from slurm_interleave.orchestrator.config import OrchestratorConfig
 if TYPE_CHECKING:
     from slurm_interleave.sql.admin import Database
 
+# A bare number would be seconds for `parse_time`, which nobody means who forgets history.
+_AGE = re.compile(r"[1-9]\d{0,5}(hour|day|week)s?")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -85,15 +88,11 @@ def prune(config: str | None, database: str | None, older_than: str, dry_run: bo
 
 
 def _moment(age: str, now: float) -> float:
-    try:
-        moment = parse_time(f"now-{age}", now)
-    except BadArgument:
-        moment = now
-    if moment >= now:
+    if not _AGE.fullmatch(age):
         raise BadArgument(
             f"--older-than {age!r} is no age; write a number and a unit, as 90days, 12weeks or 36hours"
         )
-    return moment
+    return parse_time(f"now-{age}", now)
 
 
 def _open(config: str | None, database: str | None, *, create: bool = False) -> Database:
