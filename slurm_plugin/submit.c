@@ -25,13 +25,17 @@ static void entries_forget(spank_t sp)
 }
 
 /*
- * True inside an interleaved job, even where its user has unset some of what it was given. AGENT_ENDPOINT alone says
- * nothing: others use that name too.
+ * True inside an interleaved job, even where its user has unset some of what it was given. The other variables say
+ * nothing: users and sites set them too, outside.
  */
 static bool in_interleaved_job(void)
 {
-	for (size_t i = 0; jobvars[i] != NULL; i++)
-		if (strcmp(jobvars[i], "AGENT_ENDPOINT") != 0 && getenv(jobvars[i]) != NULL)
+	static const char *const marks[] = {
+	    "INTERLEAVE_JOB_ID", "INTERLEAVE_TOKEN", "INTERLEAVE_SOCKET", "INTERLEAVE_GROUP",
+	};
+
+	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+		if (getenv(marks[i]) != NULL)
 			return (true);
 	return (false);
 }

@@ -223,3 +223,13 @@ def test_another_user_cannot_read_the_token_of_a_job(cluster: Cluster) -> None:
     assert (folder / "environment").stat().st_uid == os.getuid()
     assert reading.returncode != 0
     a.completed()
+
+
+def test_what_a_user_sets_outside_a_job_reaches_his_job(cluster: Cluster) -> None:
+    given = {"INTERLEAVE_SIM_DIR": "/some/where", "TIMESLICE_GROUP": "mine"}
+
+    plain = cluster.sbatch(["env"], env=given)
+    cluster.wait(plain)
+
+    names = dict(line.partition("=")[::2] for line in cluster.output(plain, 500).splitlines())
+    assert {name: names.get(name) for name in given} == given
