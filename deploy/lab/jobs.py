@@ -110,6 +110,11 @@ class SlurmJobs:
         """Cancel the jobs."""
         self.command("scancel", *job_ids)
 
+    def begin_soon(self, job_id: str) -> None:
+        """Let a requeued job start without the two minutes that Slurm waits."""
+        # Not at once: a slurmd refuses a credential of the second in which it revoked the job's last one.
+        self.command("scontrol", "update", f"JobId={job_id}", "StartTime=now+2")
+
     def output(self, job_id: str, lines: int = 200) -> str:
         """Return the end of what the job wrote."""
         return tail(self.out / f"{job_id}.out", lines)

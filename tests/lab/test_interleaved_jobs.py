@@ -142,7 +142,7 @@ def test_a_requeued_job_starts_again_in_its_place(cluster: Cluster) -> None:
     cluster.command("scontrol", "requeue", job)
     cluster.wait(job, "PENDING")
     assert not cluster.held(job)
-    cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm would wait two minutes
+    cluster.begin_soon(job)
     cluster.wait(job, "RUNNING")
 
     assert (cluster.job(job)["NodeList"], comment_of(cluster, job).indices) == place
@@ -159,7 +159,7 @@ def test_a_job_of_a_node_that_went_down_starts_again_on_another(cluster: Cluster
     try:
         assert wait_until(lambda: cluster.job(job).get("ReqNodeList") == other, 20, 0.2)
         assert wait_until(lambda: not cluster.held(job), 20, 0.2)
-        cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+        cluster.begin_soon(job)
         cluster.wait(job, "RUNNING")
         assert cluster.job(job)["NodeList"] == other
     finally:
@@ -171,7 +171,7 @@ def test_a_job_that_its_user_held_stays_held_when_the_orchestrator_restarts(clus
     job = cluster.sbatch(ENVIRONMENT, group="kept", gres="gpu:1", options=["--begin=now+1hour"])
     assert wait_until(lambda: comment_of(cluster, job).state == "released", 20, 0.2)
     cluster.command("scontrol", "hold", job)
-    cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    cluster.begin_soon(job)
     cluster.kill9("interleaved")
     cluster.start_again("interleaved")
 
