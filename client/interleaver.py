@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 from slurm_interleave.client.core.errors import InterleaveError, NotRegistered
 from slurm_interleave.client.core.names import parse_phase
 from slurm_interleave.client.session import Lease, Member, Session, say
 
-Function = TypeVar("Function", bound=Callable[..., object])
 _OUTSIDE = Lease(epoch=0, waited_s=0.0, context_restored=False, switch_s=0.0)
 _told_outside = threading.Event()
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from slurm_interleave.client.core.states import SLURM_ENDED
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.state import State
 
@@ -18,20 +19,7 @@ _LOOKS_TO_BE_SURE = 2
 _ASK_SLURM_EVERY = 12  # looks
 _SQUEUE_S = 10.0
 # A job that Slurm has put back into the queue is over here too.
-_OVER = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PENDING",
-        "PREEMPTED",
-        "TIMEOUT",
-    }
-)
+_OVER = SLURM_ENDED | {"PENDING"}
 
 
 class Watch:

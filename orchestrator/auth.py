@@ -53,7 +53,8 @@ class Gate:
         """Raise `Denied` unless *caller* may act for *job_id*."""
         if caller.operator or (caller.job_id and caller.job_id == job_id):
             return
-        uids = {member.uid for key, member in self._core.state.members.items() if key.job_id == job_id}
+        state = self._core.state
+        uids = {state.members[key].uid for key in state.jobs.get(job_id, ())}
         if caller.job_id or caller.uid is None or caller.uid not in uids:
             raise Denied(f"job {job_id} is not yours")
 

@@ -17,7 +17,7 @@ class OrchestratorConfig:
     listen: str = "127.0.0.1:50051"
     # SQLAlchemy URL of its memory.
     database: str = "sqlite:////var/lib/interleave/orchestrator.db"
-    # Slices that ended longer ago are forgotten; 0: they are kept for ever.
+    # Reserved: nothing acts on it yet. Old slices are forgotten by `interleave db prune`, as from cron.
     keep_slices_days: int = 0
     # Unix socket for the slurmctld epilog and for root on this host.
     socket: Path = Path("/run/interleave/interleaved.sock")

@@ -105,12 +105,6 @@ class DatabaseFailed(InterleaveError):
     status = "UNAVAILABLE"
 
 
-class AgentUnreachable(InterleaveError):
-    """The node agent did not answer."""
-
-    status = "FAILED_PRECONDITION"
-
-
 class Busy(InterleaveError):
     """An operation on the same job is under way."""
 
@@ -119,12 +113,6 @@ class Busy(InterleaveError):
 
 class WrongState(InterleaveError):
     """What was asked for makes no sense in the state that the job's context is in."""
-
-    status = "FAILED_PRECONDITION"
-
-
-class BackendFailed(InterleaveError):
-    """A backend could not save, restore or discard a context."""
 
     status = "FAILED_PRECONDITION"
 

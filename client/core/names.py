@@ -9,8 +9,6 @@ from slurm_interleave.client.core.errors import BadName
 
 JobId = NewType("JobId", str)
 GroupName = NewType("GroupName", str)
-NodeName = NewType("NodeName", str)
-Epoch = NewType("Epoch", int)
 
 # slurm_plugin/ has the same pattern in C and Lua; tests/slurm_plugin/test_names.py holds the three together.
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -29,3 +29,18 @@ class SliceState(str, Enum):
 
 
 LIVE_SLICES = frozenset({SliceState.WAITING, SliceState.RUNNING})
+
+# What Slurm calls a job that has ended, by squeue(1); each user of it adds what is over for him too.
+SLURM_ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "TIMEOUT",
+    }
+)

@@ -8,20 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.processes import LabError, tail, wait_until
+from slurm_interleave.client.core.states import SLURM_ENDED
 
-FINAL = frozenset(
-    [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "TIMEOUT",
-    ]
-)
 _COMMAND_S = 20.0
 _LOOK_S = 0.1
 
@@ -97,7 +85,7 @@ class SlurmJobs:
         Raises `LabError`, with the job's record and output, where it ends otherwise or in no time.
         """
         wanted = frozenset(states or ("COMPLETED",))
-        wait_until(lambda: self.state(job_id) in wanted | FINAL, timeout_s, _LOOK_S)
+        wait_until(lambda: self.state(job_id) in wanted | SLURM_ENDED, timeout_s, _LOOK_S)
         state = self.state(job_id)
         if state not in wanted:
             raise LabError(

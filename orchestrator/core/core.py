@@ -134,7 +134,7 @@ class Core:
                 continue
             held = max(ended_at - lease.granted, 0.0)
             self._policy.held(member.account, held * len(self.state.devices(key)), at)
-            self.habits.yielded(key, ended_at, held)
+            self.habits.yielded(key, ended_at)
             if self._save_at_once(key):
                 self.turns.evict(key, at)
 

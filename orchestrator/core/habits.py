@@ -14,7 +14,6 @@ _WEIGHT = 0.3  # of the newest observation
 class _Habit:
     yielded: float = 0.0
     off_s: float | None = None  # from a yield to the next acquire
-    hold_s: float | None = None  # from a grant to its yield
 
 
 class Habits:
@@ -30,20 +29,13 @@ class Habits:
             habit.off_s = _mean(habit.off_s, at - habit.yielded)
             habit.yielded = 0.0
 
-    def yielded(self, key: Key, at: float, held_s: float) -> None:
+    def yielded(self, key: Key, at: float) -> None:
         """A member gave its devices up."""
-        habit = self._habits.setdefault(key, _Habit())
-        habit.yielded = at
-        habit.hold_s = _mean(habit.hold_s, held_s)
+        self._habits.setdefault(key, _Habit()).yielded = at
 
     def forget(self, key: Key) -> None:
         """A member is gone."""
         self._habits.pop(key, None)
-
-    def hold_s(self, key: Key) -> float | None:
-        """Return how long the member usually holds, or None if it never did."""
-        habit = self._habits.get(key)
-        return habit.hold_s if habit else None
 
     def next_acquire(self, key: Key) -> float | None:
         """Return when the member will ask again by its habit, or None if that is not known."""

@@ -85,10 +85,6 @@ class State:
         """Mark *devices* for another look at their queues."""
         self.dirty.update(dict.fromkeys(devices))
 
-    def complete(self, key: Key) -> bool:
-        """Tell whether all nodes of the job have registered it."""
-        return set(self.members[key].nodes) <= self.parts.get(key, {}).keys()
-
     def put_member(self, member: Member) -> None:
         """Remember *member*."""
         key = Key(member.job_id, member.group)

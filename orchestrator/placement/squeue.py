@@ -7,22 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.client.core.states import SLURM_ENDED
 from slurm_interleave.orchestrator.placement.hostlist import expand
 
-_FINISHED = frozenset(
-    [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    ]
-)
+_FINISHED = SLURM_ENDED | {"REVOKED"}
 _STARTED = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"})
 
 
