@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.sql.engine import open_engine
-from slurm_interleave.sql.rows import Key, Lease, Member, Part, Row, Slice, Waiter
+from slurm_interleave.sql.rows import Key, Lease, Member, Part, Reservation, Row, Slice, Waiter
 from slurm_interleave.sql.store import RowId, SliceFilter, Store, row_id
 
 Changes = dict[RowId, Row | None]
@@ -41,6 +41,8 @@ SLICE = Slice(
     restore_s=0.3,
     switch_bytes=2**40,
 )
+RESERVATION = Reservation("17", "grpo", "trainer", ("n1", "n2"), (0, 1), "ilva")
+EACH: tuple[Row, ...] = (MEMBER, PART, WAITER, LEASE, SLICE, RESERVATION)
 
 
 def slice_of(epoch: int, **changes: Any) -> Slice:

@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 
 from slurm_interleave.client.core.errors import DatabaseFailed, Replaced
 from slurm_interleave.client.core.states import SliceState
-from slurm_interleave.sql.rows import Key, Lease, Member, Part, Reservation, Row, Slice, Waiter
+from slurm_interleave.sql.rows import Key, Lease, Member, Part, Row, Slice, Waiter
 from slurm_interleave.sql.store import SliceFilter, Store
-from tests.sql.given import LEASE, MEMBER, PART, SLICE, WAITER, drop, handover, members, put, slice_of
-
-RESERVATION = Reservation("17", "grpo", "trainer", ("n1", "n2"), (0, 1), "ilva")
-EACH = (MEMBER, PART, WAITER, LEASE, SLICE, RESERVATION)
+from tests.sql.given import EACH, LEASE, MEMBER, PART, SLICE, WAITER, drop, handover, members, put, slice_of
 
 
 def in_store(store: Store) -> list[Row]:
