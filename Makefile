@@ -1,5 +1,6 @@
 # make demo   the main job, end to end, on a private Slurm cluster (SLURM=no: without Slurm)
 # make test   all tests
+# make bench  the benchmarks
 # make check  lint, types, import rules, generated code
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -9,7 +10,7 @@ SLURM ?= yes
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test check lint types protos protos-check plugin packages clean
+.PHONY: demo test bench check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -23,6 +24,9 @@ test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional --databases
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
 	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.ready
+	@$(BIN)/python benchmarks/handover.py $(ARGS)
 
 check: lint types protos-check
 

@@ -58,7 +58,9 @@ class Bench:
         self._pair = [Member(channels.one(), job, "pair", token) for job, token in tokens.items()]
         self._small = await self._fleet(stack, "small", groups=1, members=2)
         self._large = await self._fleet(stack, "large", groups=1000, members=10)
-        self._queue = await self._fleet(stack, "queue", groups=1, members=1001)
+        queue = await self._fleet(stack, "queue", groups=1, members=1001)
+        self._queue = measures.Turns(queue.members(1001))
+        await self._queue.begin()
         self._busy = await self._fleet(stack, "busy", groups=200, members=2)
 
     async def _fleet(self, stack: contextlib.AsyncExitStack, name: str, groups: int, members: int) -> Fleet:
@@ -69,17 +71,17 @@ class Bench:
     async def round(self) -> Result:
         """Measure everything once."""
         size = self._size
-        result: Result = {
-            "rtt_us": spread(await measures.timed(measures.empty_call(self._empty), size.calls))
-        }
-        result["acquire_warm_us"] = spread(await measures.warm_acquires(self._pair[0], size.calls))
+        empty = measures.empty_call(self._empty)
+        calls, acquires = await measures.warm_acquires(self._pair[0], empty, size.calls)
+        result: Result = {"rtt_us": spread(calls), "acquire_warm_us": spread(acquires)}
+        result["rtt_alone_us"] = spread(await measures.timed(empty, size.calls))
         for key, members in (
             ("handover_us", self._pair),
             ("handover_small_us", self._small.members(2)),
             ("handover_1000_groups_us", self._large.members(2)),
-            ("handover_1000_waiters_us", self._queue.members(1001)),
         ):
-            result[key] = spread(await measures.Turns(members).handovers(size.handovers))
+            result[key] = spread(await measures.handovers(members, size.handovers))
+        result["handover_1000_waiters_us"] = spread(await self._queue.handovers(size.handovers))
         result |= await self._throughput()
         result["commit_us"] = spread(measures.commits(self._stand.database("small"), size.calls))
         result["rss_10000_members_mib"] = self._large.server.rss_mib()
@@ -120,6 +122,7 @@ async def run(rounds: int, size: Size, database: str) -> list[Result]:
             async with contextlib.AsyncExitStack() as stack:
                 bench = Bench(stand, size)
                 await bench.start(stack)
+                await bench.round()  # to warm up
                 return [await bench.round() for _ in range(rounds)]
         finally:
             stand.close()

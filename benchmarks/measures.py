@@ -15,6 +15,7 @@ from members import Member
 
 _SETTLE_S = 0.002
 _RETRY_S = 0.01
+Grant = tuple[Member, int, float]  # who, the lease's epoch, when
 Call = Callable[[], Awaitable[Any]]
 
 
@@ -34,15 +35,19 @@ async def timed(call: Call, times: int) -> list[float]:
     return took
 
 
-async def warm_acquires(member: Member, times: int) -> list[float]:
-    """Return how long an acquire takes when the devices are free and the job's state is on them."""
-    took = []
+async def warm_acquires(member: Member, empty: Call, times: int) -> tuple[list[float], list[float]]:
+    """Return how long empty calls and acquires take, by turns.
+
+    The devices are free, and the job's state is on them.
+    """
+    calls, acquires = [], []
     for _ in range(times):
+        calls += await timed(empty, 1)
         began = time.perf_counter()
         epoch = await member.acquire()
-        took.append((time.perf_counter() - began) * 1e6)
+        acquires.append((time.perf_counter() - began) * 1e6)
         await member.yield_(epoch)
-    return took
+    return calls, acquires
 
 
 class Turns:
@@ -50,45 +55,58 @@ class Turns:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
-        self._grants: asyncio.Queue[tuple[Member, int, float]] = asyncio.Queue()
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._granted: asyncio.Queue[asyncio.Task[Grant]] = asyncio.Queue()
+        self._holder, self._epoch = members[0], 0
+
+    async def begin(self) -> None:
+        """Let all ask."""
+        for member in self._members:
+            self._wait(member)
+        await self._next()
+        await asyncio.sleep(_SETTLE_S * len(self._members))
 
     async def handovers(self, times: int) -> list[float]:
         """Return the times from a yield to the return of the next job's acquire."""
-        for member in self._members:
-            self._wait(member)
-        await asyncio.sleep(_SETTLE_S * len(self._members))
-        holder, epoch, _ = await self._grants.get()
         took = []
         for _ in range(times):
-            began = time.perf_counter()
-            yielded = asyncio.create_task(holder.yield_(epoch))
-            following, epoch, granted = await self._grants.get()
+            holder, began = self._holder, time.perf_counter()
+            yielded = holder.yield_(self._epoch)
+            granted = await self._next()
             took.append((granted - began) * 1e6)
             await yielded
             self._wait(holder)
-            holder = following
-            await asyncio.sleep(_SETTLE_S)
-        await self._leave()
-        await holder.yield_(epoch)
+            await asyncio.sleep(0)
+            await holder.settle()
         return took
 
+    async def end(self) -> None:
+        """Let all have their turn and go."""
+        for _ in self._members[1:]:
+            await self._holder.yield_(self._epoch)
+            await self._next()
+        await self._holder.yield_(self._epoch)
+
     def _wait(self, member: Member) -> None:
-        task = asyncio.create_task(self._acquire(member))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        asyncio.create_task(self._acquire(member)).add_done_callback(self._granted.put_nowait)
 
-    async def _acquire(self, member: Member) -> None:
+    async def _acquire(self, member: Member) -> Grant:
         epoch = await member.acquire()
-        self._grants.put_nowait((member, epoch, time.perf_counter()))
+        return member, epoch, time.perf_counter()
 
-    async def _leave(self) -> None:
-        """Empty the queue."""
-        waiting = list(self._waiting)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        await asyncio.sleep(_SETTLE_S * len(waiting))
+    async def _next(self) -> float:
+        """Wait for the next grant; return when its acquire returned."""
+        task = await self._granted.get()
+        self._holder, self._epoch, granted = task.result()
+        return granted
+
+
+async def handovers(members: Sequence[Member], times: int) -> list[float]:
+    """Return the handover times of a group that is idle before and after."""
+    turns = Turns(members)
+    await turns.begin()
+    took = await turns.handovers(times)
+    await turns.end()
+    return took
 
 
 async def rate(repeated: Sequence[Call], seconds: float) -> tuple[float, float]:

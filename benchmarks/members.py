@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slurm_interleave.client.connect import CHANNEL_OPTIONS, TOKEN_KEY
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -46,22 +47,32 @@ class Member:
     def __init__(self, connection: Any, job_id: str, group: str, token: str) -> None:
         self._job_id, self._group = job_id, group
         self._stub = rpc.InterleaveStub(connection)
+        self._check = health_pb2_grpc.HealthStub(connection).Check
         self._metadata = ((TOKEN_KEY, token),)
+
+    async def settle(self) -> None:
+        """Return when the orchestrator has taken what this job sent before."""
+        for _ in range(2):
+            await self._check(health_pb2.HealthCheckRequest())
 
     async def acquire(self) -> int:
         """Wait for the devices, to the end of the call; return the lease's epoch."""
-        request, epoch = pb.AcquireRequest(job_id=self._job_id, group=self._group, phase="step"), 0
+        request = pb.AcquireRequest(job_id=self._job_id, group=self._group, phase="step", patience_s=1)
+        epoch = (await self._stub.AcquireSoon(request, metadata=self._metadata)).granted.epoch
+        if epoch:
+            return int(epoch)
         call = self._stub.Acquire(request, metadata=self._metadata)
         while (update := await call.read()) is not grpc.aio.EOF:
             epoch = update.granted.epoch
         if not epoch:
             raise AssertionError(f"an acquire of job {self._job_id} ended without a grant")
-        return epoch
+        return int(epoch)
 
-    async def yield_(self, epoch: int) -> None:
-        """End the lease."""
+    def yield_(self, epoch: int) -> Awaitable[Any]:
+        """End the lease: the call is on its way at once."""
         request = pb.YieldRequest(job_id=self._job_id, group=self._group, epoch=epoch)
-        await self._stub.Yield(request, metadata=self._metadata)
+        call: Awaitable[Any] = self._stub.Yield(request, metadata=self._metadata)
+        return call
 
 
 @dataclass(frozen=True)
@@ -125,8 +136,8 @@ class Node:
         while (order := await stream.read()) is not grpc.aio.EOF:
             if order.HasField("welcome"):
                 self.registered.set()
-            if order.HasField("operate"):
-                await stream.write(pb.AgentMessage(done=self._done(order.operate)))
+            if order.operate:
+                await stream.write(pb.AgentMessage(done=map(self._done, order.operate)))
 
     def _done(self, operate: pb.Operate) -> pb.OperationDone:
         context = "resident" if operate.verb == pb.Operate.RESTORE else "saved"

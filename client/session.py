@@ -21,6 +21,8 @@ _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _REGISTRATION_GRACE_S = 30.0
 _LAST_WORD_S = 60.0
 _YIELD_TRY_S = 1.0
+# Who waits longer than this is told his place in the queue.
+_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -114,18 +116,24 @@ class Session:
             self._channel = None
 
     def _acquire_once(self, phase: str, timeout_s: float | None, told: _Telling) -> Lease:
-        request = pb.AcquireRequest(job_id=self.member.job_id, group=self.member.group, phase=phase)
-        call = self._stub().Acquire(request, timeout=timeout_s, metadata=self._credentials())
+        request = pb.AcquireRequest(
+            job_id=self.member.job_id, group=self.member.group, phase=phase, patience_s=_PATIENCE_S
+        )
+        began, stub, metadata = time.monotonic(), self._stub(), self._credentials()
+        soon = stub.AcquireSoon(request, timeout=timeout_s, metadata=metadata)
+        if soon.HasField("granted"):
+            return _lease(soon.granted, phase, told)
+        if timeout_s is not None:
+            timeout_s -= time.monotonic() - began
+        call = stub.Acquire(request, timeout=timeout_s, metadata=metadata)
         for update in call:
             if update.WhichOneof("update") == "queued":
                 told.queued(update.queued)
                 continue
-            lease = update.granted
             # A grant whose stream does not end well may have been given back: ask again.
             if call.code() is not grpc.StatusCode.OK:
                 raise call
-            told.granted(phase, lease)
-            return Lease(lease.epoch, lease.waited_s, lease.context_restored, lease.switch_s)
+            return _lease(update.granted, phase, told)
         raise InterleaveError(
             f"the orchestrator at {self.member.address} ended the acquire without an answer"
         )
@@ -182,6 +190,11 @@ class Session:
 
     def _credentials(self) -> tuple[tuple[str, str], ...]:
         return credentials("none", token=self.member.token)
+
+
+def _lease(granted: pb.Granted, phase: str, told: _Telling) -> Lease:
+    told.granted(phase, granted)
+    return Lease(granted.epoch, granted.waited_s, granted.context_restored, granted.switch_s)
 
 
 class _Telling:

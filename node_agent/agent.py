@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from slurm_interleave.node_agent.folders import JobFolders
 from slurm_interleave.node_agent.forward import Forwarder
 from slurm_interleave.node_agent.jobs import Jobs
 from slurm_interleave.node_agent.link import Link
-from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.operations import Operations, Result
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 from slurm_interleave.node_agent.state import Job, Reservation, State
 from slurm_interleave.node_agent.watch import Watch
@@ -153,10 +153,11 @@ class Agent:
                     self._state.save()
             case "registered":
                 self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
-            case "operate":
-                task = asyncio.create_task(self._operate(order.operate))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            case _:
+                for chain in _chains(order.operate):
+                    task = asyncio.create_task(self._operate(chain))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
 
     def _reserve(self, reservations: Any, replace: bool = False) -> None:
         if replace:
@@ -168,25 +169,18 @@ class Agent:
         self._state.save()
         self._reserved.set()
 
-    async def _operate(self, order: pb.Operate) -> None:
-        result = await self._operations.order(
-            order.operation_id,
-            _VERBS[order.verb],
-            order.job_id,
-            order.attempt,
-            order.after,
-            beside=order.beside,
-        )
-        done = pb.OperationDone(
-            operation_id=order.operation_id,
-            job_id=order.job_id,
-            ok=result.outcome.ok,
-            context=result.outcome.context.value,
-            bytes=result.bytes,
-            seconds=result.seconds,
-            error=result.outcome.error,
-        )
-        self._link.send(pb.AgentMessage(done=done))
+    async def _operate(self, orders: Sequence[pb.Operate]) -> None:
+        with self._operations.expecting([order.job_id for order in orders[1:]]):
+            for order in orders:
+                result = await self._operations.order(
+                    order.operation_id,
+                    _VERBS[order.verb],
+                    order.job_id,
+                    order.attempt,
+                    order.after,
+                    beside=order.beside,
+                )
+                self._link.send(pb.AgentMessage(done=[_done(order, result)]))
 
     def _channel_of(self, job_id: str) -> ChannelMover | None:
         return ChannelMover(self._channels, self._backend) if self._channels.get(job_id) else None
@@ -204,6 +198,29 @@ class Agent:
         uuids = {device.index: device.uuid for device in self._backend.devices()}
         mine = [uuids[index] for index in job.request.devices]
         return environment.as_text(environment.variables(job, self._config, self._sim, mine, socket))
+
+
+def _chains(orders: Iterable[pb.Operate]) -> list[list[pb.Operate]]:
+    """Return *orders* in rows: what has to wait for the one before it anyway shares a task with it."""
+    chains: list[list[pb.Operate]] = []
+    for order in orders:
+        if chains and list(order.after) == [chains[-1][-1].operation_id]:
+            chains[-1].append(order)
+        else:
+            chains.append([order])
+    return chains
+
+
+def _done(order: pb.Operate, result: Result) -> pb.OperationDone:
+    return pb.OperationDone(
+        operation_id=order.operation_id,
+        job_id=order.job_id,
+        ok=result.outcome.ok,
+        context=result.outcome.context.value,
+        bytes=result.bytes,
+        seconds=result.seconds,
+        error=result.outcome.error,
+    )
 
 
 async def _until_one_ends(tasks: list[asyncio.Task[None]]) -> None:

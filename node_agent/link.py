@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 from collections import deque
@@ -102,11 +103,17 @@ class Link:
     async def _send_all(self, stream: Any) -> None:
         # One moment: what is queued now is older than this Hello.
         hello = pb.AgentMessage(hello=self._hello())
-        self._outbox = deque(message for message in self._outbox if message.HasField("done"))
+        self._outbox = deque(message for message in self._outbox if message.done)
         await stream.write(hello)
         while True:
             while self._outbox:
-                await stream.write(self._outbox[0])
-                self._outbox.popleft()
+                # Kept until they are sent; results that wait one behind the other go together.
+                part = list(itertools.takewhile(lambda each: each.done, self._outbox)) or [self._outbox[0]]
+                message = pb.AgentMessage()
+                for each in part:
+                    message.MergeFrom(each)
+                await stream.write(message)
+                for _ in part:
+                    self._outbox.popleft()
             self._something.clear()
             await self._something.wait()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from slurm_interleave.client.core.errors import Busy, WrongState
 from slurm_interleave.client.core.states import Context
@@ -17,9 +17,11 @@ from slurm_interleave.node_agent import contexts
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
 from slurm_interleave.node_agent.state import Job, State
+from slurm_interleave.node_agent.waits import within
 
 log = logging.getLogger(__name__)
 ALREADY_RUNNING = "already-running"
+_LOG_S = 0.005  # the log comes so much later, when the result is on its way
 _KEPT = 1000  # operations that are remembered
 
 
@@ -53,7 +55,7 @@ class Operations:
         self._timeout_s = timeout_s
         self._channel_of = channel_of
         self._grace_s = grace_s
-        self._tasks: OrderedDict[str, asyncio.Task[Result]] = OrderedDict()
+        self._results: OrderedDict[str, asyncio.Future[Result]] = OrderedDict()
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
         self._waiting: list[str] = []  # jobs with an order that waits for others
@@ -70,6 +72,16 @@ class Operations:
         if job.job_id in self._waiting:
             return replace(context, state=Context.RESTORING)
         return context
+
+    @contextlib.contextmanager
+    def expecting(self, job_ids: Sequence[str]) -> Iterator[None]:
+        """Count orders for these jobs as waiting their turn while the block lasts."""
+        self._waiting.extend(job_ids)
+        try:
+            yield
+        finally:
+            for job_id in job_ids:
+                self._waiting.remove(job_id)
 
     def as_called(self, job: Job) -> JobContext:
         """Return what the v1alpha1 service says of *job*: where nobody can see nothing, something may be."""
@@ -91,21 +103,23 @@ class Operations:
     ) -> Result:
         """Carry out an order of the orchestrator, or return the result of that id again.
 
-        With *beside* a context may come back to devices that other jobs are on.
-
-        It is begun when the operations named in *after* have succeeded, and not at all if one failed. One
-        that is not known was done in an earlier life of this agent.
+        With *beside* a context may come back to devices that other jobs are on. It is begun when the
+        operations named in *after* have succeeded, and not at all if one failed. One that is not known was
+        done in an earlier life of this agent.
         """
-        if operation not in self._tasks:
-            before = [self._tasks[number] for number in after if number in self._tasks]
-            self._begin(operation, self._order_after(before, verb, job_id, attempt, beside=beside))
-        task = self._tasks[operation]
+        if operation in self._results:
+            return await asyncio.shield(self._results[operation])
+        before = [self._results[number] for number in after if number in self._results]
+        result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._keep(operation, result)
         try:
-            return await asyncio.shield(task)
+            result.set_result(await self._order_after(before, verb, job_id, attempt, beside=beside))
         except Exception as error:  # noqa: BLE001 - whatever it is, the orchestrator waits for an answer
-            if self._tasks.get(operation) is task:
-                del self._tasks[operation]
-            return self._broken(operation, job_id, error)
+            del self._results[operation]
+            result.set_result(self._broken(operation, job_id, error))
+        finally:
+            result.cancel()  # without effect where it is there
+        return result.result()
 
     def call(self, job: Job, verb: Verb, mover: Mover | None = None) -> str:
         """Begin an operation for the v1alpha1 service and return its id; *mover* None: the job's own.
@@ -125,12 +139,13 @@ class Operations:
         if verb is Verb.RESTORE and (refusal := self._occupied(job)):
             raise WrongState(refusal)
         operation = f"{verb.value}-{uuid.uuid4().hex}"
-        self._begin(operation, self._call(job, verb, decision.during, mover))
+        work = self._call(job, verb, decision.during, mover)
+        self._keep(operation, asyncio.create_task(work, name=operation))
         return operation
 
-    def find(self, operation: str) -> asyncio.Task[Result] | None:
+    def find(self, operation: str) -> asyncio.Future[Result] | None:
         """Return an operation by its id, finished or not."""
-        return self._tasks.get(operation)
+        return self._results.get(operation)
 
     async def discard(self, job: Job) -> None:
         """Forget the state of *job*, which has ended, wherever it is; a move under way is stopped."""
@@ -143,28 +158,25 @@ class Operations:
         if not result.outcome.ok:
             log.error("discard.failed", extra={"job": job.job_id, "reason": result.outcome.error})
 
-    def _begin(self, operation: str, work: Coroutine[Any, Any, Result]) -> None:
-        self._tasks[operation] = asyncio.create_task(work, name=operation)
-        while len(self._tasks) > _KEPT and next(iter(self._tasks.values())).done():
-            self._tasks.popitem(last=False)
+    def _keep(self, operation: str, result: asyncio.Future[Result]) -> None:
+        self._results[operation] = result
+        while len(self._results) > _KEPT and next(iter(self._results.values())).done():
+            self._results.popitem(last=False)
 
     def _lock(self, job_id: str) -> asyncio.Lock:
         return self._locks.setdefault(job_id, asyncio.Lock())
 
     async def _order_after(
         self,
-        before: Sequence[asyncio.Task[Result]],
+        before: Sequence[asyncio.Future[Result]],
         verb: Verb,
         job_id: str,
         attempt: str,
         *,
         beside: bool,
     ) -> Result:
-        self._waiting.append(job_id)
-        try:
+        with self.expecting([job_id]):
             failed = await _first_failure(before)
-        finally:
-            self._waiting.remove(job_id)
         if failed:
             job = self._state.jobs.get(job_id)
             context = job.context.state if job is not None else Context.NONE
@@ -217,14 +229,14 @@ class Operations:
         job.context = contexts.after(outcome, verb, before, in_app=mover.in_app)
         self._state.save_context(job)
         seconds = time.monotonic() - start
-        self._log(job, verb, mover, outcome, seconds)
+        asyncio.get_running_loop().call_later(_LOG_S, self._log, job, verb, mover, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)
 
     async def _ask(self, mover: Mover, verb: Verb, target: Target, before: JobContext) -> Outcome:
         """Return the mover's outcome; of one that raises, where the backend sees the state."""
         try:
             work = getattr(mover, verb.value)(target)
-            outcome: Outcome = await asyncio.wait_for(work, target.deadline_s + self._grace_s)
+            outcome: Outcome = await within(target.deadline_s + self._grace_s, work)
         except asyncio.TimeoutError:
             target.stop.set()
             text = f"backend {mover.name} gave no answer to {verb.value} within {target.deadline_s:g} s"
@@ -272,9 +284,11 @@ class Operations:
             log.warning(f"{verb.value}.failed", extra={**fields, "reason": outcome.error})
 
 
-async def _first_failure(before: Sequence[asyncio.Task[Result]]) -> str:
+async def _first_failure(before: Sequence[asyncio.Future[Result]]) -> str:
     """Wait for all of *before*, or for the first that fails; return why, or nothing."""
-    for ended in asyncio.as_completed([asyncio.shield(task) for task in before]):
+    if all(result.done() for result in before):
+        return next((error for result in before if (error := result.result().outcome.error)), "")
+    for ended in asyncio.as_completed([asyncio.shield(result) for result in before]):
         if failed := (await ended).outcome.error:
             return failed
     return ""

@@ -1,7 +1,7 @@
 """Carries out what the core decides: first remembered in SQL, then done.
 
-Events are decided at once, in order; what they changed is written by one thread, all that has piled up in
-one transaction; only then are answers given and agents told. So a crash loses nothing that anybody saw.
+Events are decided at once, in order; what they changed is written; only then are answers given and agents
+told. So a crash loses nothing that anybody saw.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Protocol
 
 from slurm_interleave.client.core.errors import InterleaveError, NotInTime
@@ -21,9 +19,9 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
-from slurm_interleave.orchestrator.journal import journal
+from slurm_interleave.orchestrator.recorder import Recorder
 from slurm_interleave.sql import rows
-from slurm_interleave.sql.store import RowId, SliceFilter, Store, row_id
+from slurm_interleave.sql.store import SliceFilter, Store
 
 
 class Agents(Protocol):
@@ -33,16 +31,10 @@ class Agents(Protocol):
         """Send *operation* if the agent is connected; it is sent again when it comes back."""
 
 
-@dataclass
-class _Batch:
-    """The commands of one event, and who waits until they are remembered."""
-
-    commands: Sequence[cmd.Command]
-    recorded: asyncio.Future[Sequence[cmd.Command]]
-
-
+# Places in the queue are told this late, so that those of a moment cost a handover nothing.
+_PLACES_S = 0.1
 News = cmd.Grant | cmd.Refuse | cmd.Place
-_ANSWERS = (cmd.Grant, cmd.Yielded)
+_PATIENCE_IS_OVER = cmd.Place(frozenset(), 0, "")
 
 
 class Arbiter:
@@ -54,49 +46,35 @@ class Arbiter:
         self._store = store
         self._agents = agents
         self._clock = clock
-        self._writer = ThreadPoolExecutor(1, "interleave-sql")
-        self._batches: list[_Batch] = []
-        self._work = asyncio.Event()
+        self._recorder = Recorder(store, self._perform)
         self._callers: dict[ev.CallId, asyncio.Queue[News]] = {}
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
         self._watchers: set[asyncio.Queue[str]] = set()
+        self._places: dict[ev.CallId, cmd.Place] = {}  # not told yet
         self._numbers = itertools.count(1)
-        self._broken: Exception | None = None
         self.core = Core(_remembered(store), store.generation, rules)
-        self._submit(self.core.start(clock()))
+        self._recorder.submit(self.core.start(clock()))
 
     async def run(self) -> None:
         """Write and carry out, until cancelled. Raises `Replaced` if another orchestrator took over."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            if self._broken is not None:
-                raise self._broken
-            batches, self._batches = self._batches, []
-            commands = [command for batch in batches for command in batch.commands]
-            changes, epoch = _changes(commands)
-            # An answer needs the fence although it changes nothing: a later orchestrator may know better.
-            if changes or epoch is not None or any(isinstance(c, _ANSWERS) for c in commands):
-                newest = self._store.epoch if epoch is None else epoch
-                await loop.run_in_executor(self._writer, self._store.record, changes, newest)
-            for batch in batches:
-                for command in batch.commands:
-                    self._perform(command)
-                if not batch.recorded.done():  # else whoever told it is gone
-                    batch.recorded.set_result(batch.commands)
+        await self._recorder.run()
 
     async def tell(self, event: ev.Event) -> Sequence[cmd.Command]:
         """Decide on *event*; return its commands when they are recorded and done."""
-        return await self._submit(self._decide(event))
+        return await self._recorder.submit(self._decide(event))
 
-    def post(self, event: ev.Event) -> None:
-        """Decide on *event* without waiting for the record."""
-        self._submit(self._decide(event))
+    def post(self, *events: ev.Event) -> None:
+        """Decide on *events* without waiting for their record, which is one."""
+        commands: list[cmd.Command] = []
+        try:
+            for event in events:
+                commands += self._decide(event)
+        finally:
+            self._recorder.submit(commands)
 
     async def remember(self, changes: Sequence[cmd.Put | cmd.Drop]) -> None:
         """Record rows that no decision depends on, such as the book of placement."""
-        await self._submit(changes)
+        await self._recorder.submit(changes)
 
     async def acquire(
         self,
@@ -106,21 +84,25 @@ class Arbiter:
         within_s: float | None = None,
         *,
         independent: bool = False,
+        patience_s: float | None = None,
     ) -> AsyncGenerator[cmd.Place | cmd.Grant, None]:
         """Wait until the job holds the devices of *groups*: yields places in the queue, at last the grant.
 
         If the caller goes before he has taken the grant, the waiter leaves the queue or the grant is given
-        back; so it is after *within_s* seconds too. Raises what refuses the call, and `NotInTime`.
+        back; so it is after *within_s* seconds too. A place without calls means that *patience_s* seconds are
+        over. Raises what refuses the call, and `NotInTime`.
         """
         call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
         event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent)
         commands = self._decide(event)
         news = self._callers[call] = asyncio.Queue()
-        self._submit(commands)
+        self._recorder.submit(commands)
         if within_s is not None:
             late = NotInTime(f"job {job_id}: the devices of {', '.join(groups)} were not granted in time")
             refusal = cmd.Refuse(frozenset({call}), late)
             asyncio.get_running_loop().call_later(within_s, news.put_nowait, refusal)
+        if patience_s is not None:
+            asyncio.get_running_loop().call_later(patience_s, news.put_nowait, _PATIENCE_IS_OVER)
         answered = False
         try:
             while not answered:
@@ -185,7 +167,7 @@ class Arbiter:
 
     def close(self) -> None:
         """End the writer; what was not written yet was not answered either."""
-        self._writer.shutdown(wait=True)
+        self._recorder.close()
 
     def _decide(self, event: ev.Event) -> Sequence[cmd.Command]:
         """Ask the core. After an error that it did not mean, nobody knows what it thinks: `run` raises it."""
@@ -194,28 +176,29 @@ class Arbiter:
         except InterleaveError:
             raise
         except Exception as error:
-            self._broken = error
-            self._work.set()
+            self._recorder.stop(error)
             raise
 
-    def _submit(self, commands: Sequence[cmd.Command]) -> asyncio.Future[Sequence[cmd.Command]]:
-        batch = _Batch(commands, asyncio.get_running_loop().create_future())
-        self._batches.append(batch)
-        self._work.set()
-        return batch.recorded
-
     def _perform(self, command: cmd.Command) -> None:
-        journal(command)
         match command:
             case cmd.Operate():
                 self._agents.operate(command)
             case cmd.WakeMe():
                 delay = max(command.wake.at - self._clock(), 0.0)
                 asyncio.get_running_loop().call_later(delay, self.post, command.wake)
-            case cmd.Notice() | cmd.GroupChanged() | cmd.Grant() | cmd.Refuse() | cmd.Place():
+            case cmd.Place():
+                if not self._places:
+                    asyncio.get_running_loop().call_later(_PLACES_S, self._tell_places)
+                self._places.update(dict.fromkeys(command.calls, command))
+            case cmd.Notice() | cmd.GroupChanged() | cmd.Grant() | cmd.Refuse():
                 self._spread(command)
 
-    def _spread(self, news: News | cmd.Notice | cmd.GroupChanged) -> None:
+    def _tell_places(self) -> None:
+        places, self._places = self._places, {}
+        for call in places.keys() & self._callers.keys():
+            self._callers[call].put_nowait(places[call])
+
+    def _spread(self, news: cmd.Grant | cmd.Refuse | cmd.Notice | cmd.GroupChanged) -> None:
         """Tell those whom it concerns."""
         match news:
             case cmd.Notice():
@@ -226,24 +209,8 @@ class Arbiter:
                     watcher.put_nowait(news.group)
             case _:
                 for call in news.calls & self._callers.keys():
+                    self._places.pop(call, None)
                     self._callers[call].put_nowait(news)
-
-
-def _changes(
-    commands: Iterable[cmd.Command],
-) -> tuple[dict[RowId, rows.Row | None], int | None]:
-    """Return what is to be written for *commands*: for each row its last state, and the last epoch."""
-    changes: dict[RowId, rows.Row | None] = {}
-    epoch = None
-    for command in commands:
-        match command:
-            case cmd.Put():
-                changes[row_id(command.row)] = command.row
-            case cmd.Drop():
-                changes[row_id(command.row)] = None
-            case cmd.Advance():
-                epoch = command.after
-    return changes, epoch
 
 
 def _remembered(store: Store) -> Remembered:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -12,6 +13,8 @@ import sys
 from collections.abc import AsyncIterator
 
 from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
 
 from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path, load_section
@@ -90,14 +93,17 @@ class Orchestrator:
 
     @contextlib.asynccontextmanager
     async def _server(self) -> AsyncIterator[int]:
-        server = aio.server(interceptors=[ErrorsToStatus()], options=_SERVER_OPTIONS)
-        arbiter, gate = self.arbiter, self._gate
-        rpc.add_InterleaveServicer_to_server(InterleaveService(arbiter, gate, self.links), server)
+        server = aio.server(options=_SERVER_OPTIONS)
+        ours, arbiter, gate = ErrorsToStatus(server), self.arbiter, self._gate
+        rpc.add_InterleaveServicer_to_server(InterleaveService(arbiter, gate, self.links), ours)
         agents = AgentLinkService(arbiter, gate, self.links, self.reservations, self._config.cluster)
-        rpc.add_AgentLinkServicer_to_server(agents, server)
+        rpc.add_AgentLinkServicer_to_server(agents, ours)
         timeslice_rpc.add_TimeSliceOrchestratorServiceServicer_to_server(
-            TimeSliceService(arbiter, gate, open_to_all=self._config.v1alpha1_open), server
+            TimeSliceService(arbiter, gate, open_to_all=self._config.v1alpha1_open), ours
         )
+        health = health_aio.HealthServicer()
+        await health.set("", health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
         try:
             port = server.add_insecure_port(self._config.listen)
         except RuntimeError as error:
@@ -160,6 +166,9 @@ def main() -> None:
 async def _serve(config: OrchestratorConfig, placement: PlacementConfig, rules: Rules) -> None:
     store = Store(config.database)
     serving = asyncio.create_task(Orchestrator(config, placement, rules, store).run())
+    # What is there now stays, and what comes later is seldom garbage in a cycle: look for it less often.
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -27,8 +27,29 @@ class Link:
     devices: tuple[int, ...]
     since: float
     memory: tuple[tuple[int, int], ...] = ()  # of each device, in bytes
-    orders: asyncio.Queue[pb.AgentOrder] = field(default_factory=asyncio.Queue)
-    replaced: asyncio.Event = field(default_factory=asyncio.Event)  # by a newer stream of the same node
+    ended: bool = False
+    _orders: list[pb.AgentOrder] = field(default_factory=list)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, order: pb.AgentOrder) -> None:
+        """Queue *order*; operations that wait one behind the other go in one message."""
+        if order.operate and self._orders and self._orders[-1].operate:
+            self._orders[-1].operate.extend(order.operate)
+        else:
+            self._orders.append(order)
+        self._news.set()
+
+    def end(self) -> None:
+        """The agent has closed the stream, or opened a newer one."""
+        self.ended = True
+        self._news.set()
+
+    async def next(self) -> Sequence[pb.AgentOrder]:
+        """Wait for orders, or the end, and return what there is to be sent."""
+        await self._news.wait()
+        self._news.clear()
+        orders, self._orders = self._orders, []
+        return orders
 
 
 class Links:
@@ -42,7 +63,7 @@ class Links:
         """Make *link* the one of its node."""
         old = self._links.get(link.node)
         if old is not None:
-            old.replaced.set()
+            old.end()
         self._links[link.node] = link
         self.changed.set()
 
@@ -62,7 +83,7 @@ class Links:
         """Queue *order* for *node*; nothing happens if its agent is away."""
         link = self._links.get(node)
         if link is not None:
-            link.orders.put_nowait(order)
+            link.send(order)
 
     def operate(self, operation: Operate) -> None:
         """Send a snapshot, restore or discard."""
@@ -74,7 +95,7 @@ class Links:
             after=operation.after,
             beside=operation.beside,
         )
-        self.send(operation.node, pb.AgentOrder(operate=order))
+        self.send(operation.node, pb.AgentOrder(operate=[order]))
 
     def nodes(self) -> list[Node]:
         """Return the nodes that placement may use."""
@@ -88,7 +109,7 @@ class Links:
     def forget(self, job_id: str) -> None:
         """Tell all agents that the job's reservation is void."""
         for link in self._links.values():
-            link.orders.put_nowait(pb.AgentOrder(forget=pb.Forget(job_id=job_id)))
+            link.send(pb.AgentOrder(forget=pb.Forget(job_id=job_id)))
 
 
 def reservation(placement: Placement) -> pb.Reservation:

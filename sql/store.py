@@ -50,6 +50,7 @@ class Store:
         self._tables = {kind: TableStatements(table, self._engine.dialect) for kind, table in TABLES.items()}
         self._failures = failures(self._engine)
         self._failed: DatabaseFailed | None = None
+        self.embedded = self._engine.dialect.name == "sqlite"
 
     def close(self) -> None:
         """Close the database."""

@@ -7,18 +7,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AcquireRequest(_message.Message):
-    __slots__ = ("job_id", "group", "phase", "also", "independent")
+    __slots__ = ("job_id", "group", "phase", "also", "independent", "patience_s")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     ALSO_FIELD_NUMBER: _ClassVar[int]
     INDEPENDENT_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_S_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     group: str
     phase: str
     also: _containers.RepeatedScalarFieldContainer[str]
     independent: bool
-    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., phase: _Optional[str] = ..., also: _Optional[_Iterable[str]] = ..., independent: bool = ...) -> None: ...
+    patience_s: float
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., phase: _Optional[str] = ..., also: _Optional[_Iterable[str]] = ..., independent: bool = ..., patience_s: _Optional[float] = ...) -> None: ...
 
 class AcquireUpdate(_message.Message):
     __slots__ = ("queued", "granted")
@@ -309,8 +311,8 @@ class AgentMessage(_message.Message):
     hello: Hello
     started: JobReport
     over: JobOver
-    done: OperationDone
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., done: _Optional[_Union[OperationDone, _Mapping]] = ...) -> None: ...
+    done: _containers.RepeatedCompositeFieldContainer[OperationDone]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("node", "version", "devices", "jobs")
@@ -351,18 +353,18 @@ class OperationDone(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job_id: _Optional[str] = ..., ok: bool = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
 
 class AgentOrder(_message.Message):
-    __slots__ = ("welcome", "reserve", "forget", "operate", "registered")
+    __slots__ = ("welcome", "reserve", "forget", "registered", "operate")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
-    OPERATE_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    OPERATE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     reserve: Reservation
     forget: Forget
-    operate: Operate
     registered: Registered
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., operate: _Optional[_Union[Operate, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ...) -> None: ...
+    operate: _containers.RepeatedCompositeFieldContainer[Operate]
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., operate: _Optional[_Iterable[_Union[Operate, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "reservations")

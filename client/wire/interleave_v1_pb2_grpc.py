@@ -20,6 +20,11 @@ class InterleaveStub(object):
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireRequest.SerializeToString,
                 response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireUpdate.FromString,
                 )
+        self.AcquireSoon = channel.unary_unary(
+                '/slurm_interleave.v1.Interleave/AcquireSoon',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireUpdate.FromString,
+                )
         self.Yield = channel.unary_unary(
                 '/slurm_interleave.v1.Interleave/Yield',
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.YieldRequest.SerializeToString,
@@ -58,6 +63,14 @@ class InterleaveServicer(object):
 
     def Acquire(self, request, context):
         """Waits in the queue until the job holds its devices; the last message of the stream is `granted`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcquireSoon(self, request, context):
+        """The same in one message, for turns that come soon: without `granted` after patience_s seconds. Then the
+        place in the queue is kept for some seconds, for an Acquire that goes on waiting.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,6 +123,11 @@ def add_InterleaveServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Acquire': grpc.unary_stream_rpc_method_handler(
                     servicer.Acquire,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireUpdate.SerializeToString,
+            ),
+            'AcquireSoon': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcquireSoon,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireRequest.FromString,
                     response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireUpdate.SerializeToString,
             ),
@@ -166,6 +184,23 @@ class Interleave(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.Interleave/Acquire',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireUpdate.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def AcquireSoon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Interleave/AcquireSoon',
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireRequest.SerializeToString,
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AcquireUpdate.FromString,
             options, channel_credentials,

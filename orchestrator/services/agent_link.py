@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from typing import Any
 
 from slurm_interleave.client.core.errors import BadName, InterleaveError
@@ -41,13 +40,18 @@ class AgentLinkService(rpc.AgentLinkServicer):
         self._gate.require_operator(await self._gate.identify(dict(context.invocation_metadata())))
         link, jobs = await self._greet(request_iterator)
         self._links.open(link)
+        reader = asyncio.create_task(self._read(link, request_iterator))
+        reader.add_done_callback(lambda _: link.end())
         try:
             await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs, link.memory))
             log.info("agent.connected", extra={"node": link.node, "jobs": len(jobs)})
-            async with contextlib.aclosing(_orders(link, self._read(link, request_iterator))) as orders:
-                async for order in orders:
+            while not link.ended:
+                for order in await link.next():
                     yield order
+            if reader.done():
+                reader.result()
         finally:
+            reader.cancel()
             if self._links.close(link):
                 log.warning("agent.lost", extra={"node": link.node})
                 self._arbiter.post(ev.NodeDown(self._arbiter.now(), link.node))
@@ -64,12 +68,12 @@ class AgentLinkService(rpc.AgentLinkServicer):
         link = Link(hello.node, devices, self._arbiter.now(), memory)
         known = [reservation(placement) for placement in self._reservations.on_node(hello.node)]
         welcome = pb.Welcome(cluster=self._cluster, reservations=known)
-        link.orders.put_nowait(pb.AgentOrder(welcome=welcome))
+        link.send(pb.AgentOrder(welcome=welcome))
         return link, tuple(registration(job) for job in hello.jobs)
 
     async def _read(self, link: Link, messages: AsyncIterator[pb.AgentMessage]) -> None:
         async for message in messages:
-            if link.replaced.is_set():
+            if link.ended:
                 return  # what it says here is older than the newer stream's hello
             try:
                 await self._take(link, message)
@@ -83,14 +87,14 @@ class AgentLinkService(rpc.AgentLinkServicer):
                 job = registration(message.started)
                 await self._arbiter.tell(ev.Registered(now, link.node, job))
                 registered = pb.Registered(job_id=job.job_id, attempt=job.attempt)
-                link.orders.put_nowait(pb.AgentOrder(registered=registered))
+                link.send(pb.AgentOrder(registered=registered))
                 log.info("job.registered", extra={"job": job.job_id, "group": job.group, "node": link.node})
             case "over":
                 over = message.over
                 await self._arbiter.tell(ev.PartOver(now, link.node, over.job_id, over.attempt))
                 log.info("job.over", extra={"job": over.job_id, "node": link.node})
-            case "done":
-                self._arbiter.post(_done(now, link.node, message.done))
+            case _:
+                self._arbiter.post(*(_done(now, link.node, done) for done in message.done))
 
 
 def _done(now: float, node: str, done: pb.OperationDone) -> ev.OperationDone:
@@ -105,23 +109,3 @@ def _done(now: float, node: str, done: pb.OperationDone) -> ev.OperationDone:
         done.seconds,
         done.error,
     )
-
-
-async def _orders(link: Link, reading: Coroutine[Any, Any, None]) -> AsyncGenerator[pb.AgentOrder, None]:
-    """Yield the orders for *link* until its agent has closed the stream, or opened another."""
-    ends = {asyncio.create_task(reading), asyncio.create_task(link.replaced.wait())}
-    try:
-        while not any(task.done() for task in ends):
-            order = asyncio.create_task(link.orders.get())
-            try:
-                await asyncio.wait({order, *ends}, return_when=asyncio.FIRST_COMPLETED)
-                if order.done():
-                    yield order.result()
-            finally:
-                order.cancel()
-        for task in ends:
-            if task.done():
-                task.result()
-    finally:
-        for task in ends:
-            task.cancel()

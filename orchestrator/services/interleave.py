@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
-from slurm_interleave.client.core.errors import UnknownGroup
+from slurm_interleave.client.core.errors import InterleaveError, UnknownGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_phase
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate
 from slurm_interleave.orchestrator.core.commands import Grant, Place
+from slurm_interleave.orchestrator.core.core import RETURN_GRACE_S
 from slurm_interleave.orchestrator.core.events import Revoke
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
@@ -26,25 +28,54 @@ class InterleaveService(rpc.InterleaveServicer):
         self._arbiter = arbiter
         self._gate = gate
         self._links = links
+        self._keeping: set[asyncio.Task[None]] = set()
 
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> AsyncIterator[pb.AcquireUpdate]:
         """Send each change of the place in the queue, then the grant."""
+        async with contextlib.aclosing(await self._acquire(request, context)) as updates:
+            async for update in updates:
+                yield _acquire_update(update)
+
+    async def AcquireSoon(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireUpdate:
+        """Answer with the grant, or with nothing when the caller's patience is over."""
+        reply = pb.AcquireUpdate()
+        updates = await self._acquire(request, context, request.patience_s)
+        async for update in updates:
+            if isinstance(update, Grant):
+                reply = _acquire_update(update)
+            elif not update.calls:
+                self._keep_place(updates)
+                break
+        return reply
+
+    async def _acquire(
+        self, request: pb.AcquireRequest, context: Any, patience_s: float | None = None
+    ) -> AsyncGenerator[Place | Grant, None]:
         job_id = parse_job_id(request.job_id)
         groups = [parse_group_name(name) for name in (request.group, *request.also)]
         self._gate.require_job(await self._caller(context), job_id)
-        phase = parse_phase(request.phase)
-        updates = self._arbiter.acquire(
-            job_id, groups, phase, time_left(context), independent=request.independent
+        return self._arbiter.acquire(
+            job_id,
+            groups,
+            parse_phase(request.phase),
+            time_left(context),
+            independent=request.independent,
+            patience_s=patience_s,
         )
-        async with contextlib.aclosing(updates):
-            async for update in updates:
-                yield _acquire_update(update)
+
+    def _keep_place(self, updates: AsyncGenerator[Place | Grant, None]) -> None:
+        """Stay in the queue for the call that comes next; a grant in the meantime is that call's."""
+        keeping = asyncio.create_task(_wait_for_grant(updates))
+        self._keeping.add(keeping)
+        keeping.add_done_callback(self._keeping.discard)
 
     async def Yield(self, request: pb.YieldRequest, context: Any) -> pb.YieldReply:
         """End a lease."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
         self._gate.require_job(await self._caller(context), job_id)
-        return pb.YieldReply(pending_waiters=await self._arbiter.yield_lease(job_id, group, request.epoch))
+        pending = await self._arbiter.yield_lease(job_id, group, request.epoch)
+        await asyncio.sleep(0)  # the next job's switch goes first
+        return pb.YieldReply(pending_waiters=pending)
 
     async def Notices(self, request: pb.NoticesRequest, context: Any) -> AsyncIterator[pb.HolderNotice]:
         """Tell a holder who waits."""
@@ -110,6 +141,15 @@ class InterleaveService(rpc.InterleaveServicer):
         members = self._arbiter.core.state.members
         keys = self._arbiter.core.state.groups.get(group, {})
         return bool(keys) and (caller.operator or any(members[key].uid == caller.uid for key in keys))
+
+
+async def _wait_for_grant(updates: AsyncGenerator[Place | Grant, None]) -> None:
+    async def to_the_end() -> None:
+        async for _ in updates:
+            pass
+
+    with contextlib.suppress(asyncio.TimeoutError, InterleaveError):
+        await asyncio.wait_for(to_the_end(), RETURN_GRACE_S)
 
 
 def _acquire_update(update: Place | Grant) -> pb.AcquireUpdate:

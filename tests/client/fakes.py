@@ -55,6 +55,10 @@ class FakeOrchestrator(rpc.InterleaveServicer):
         else:
             yield from answer(context)
 
+    def AcquireSoon(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireUpdate:
+        del request, context  # all is decided in Acquire
+        return pb.AcquireUpdate()
+
     def Yield(self, request: pb.YieldRequest, context: Any) -> pb.YieldReply:
         with contextlib.suppress(queue.Empty):
             self.yields.get_nowait()(context)

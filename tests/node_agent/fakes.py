@@ -61,6 +61,8 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
             message = await asyncio.wait_for(self._said.get(), 15)
             if message.WhichOneof("message") == kind:
                 return getattr(message, kind)
+            if kind == "done" and message.done:
+                return message.done[0]
 
     def orders(self, **order: Any) -> None:
         self._orders.put_nowait(pb.AgentOrder(**order))
@@ -74,7 +76,7 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
 
     def operate(self, verb: str, job: str, operation: str, attempt: str = "") -> None:
         order = pb.Operate(operation_id=operation, verb=verb, job_id=job, attempt=attempt)
-        self.orders(operate=order)
+        self.orders(operate=[order])
 
     async def Connect(
         self, request_iterator: AsyncIterator[pb.AgentMessage], _context: Any
@@ -99,7 +101,10 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
 
     async def _read(self, messages: AsyncIterator[pb.AgentMessage]) -> None:
         async for message in messages:
-            self._said.put_nowait(message)
+            for done in message.done:
+                self._said.put_nowait(pb.AgentMessage(done=[done]))
+            if not message.done:
+                self._said.put_nowait(message)
             if message.HasField("started") and self.answers_registrations:
                 started = message.started
                 known = pb.Registered(job_id=started.job_id, attempt=started.attempt)

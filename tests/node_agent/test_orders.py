@@ -8,6 +8,7 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from tests.node_agent.fakes import FakeOrchestrator, config, hook, running, start_job, until
@@ -170,3 +171,18 @@ async def test_nothing_is_brought_back_to_a_device_that_another_job_is_on(
     assert (refused.ok, refused.context) == (False, "saved")
     assert "job 18 is resident on device 0" in refused.error
     assert (back.ok, back.context) == (True, "resident")
+
+
+async def test_the_results_of_orders_in_one_message_come_one_after_the_other(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    await start_job(folder, "18", devices=[0])
+    device(sim).put(np.zeros(100))
+    first = pb.Operate(operation_id="1-1", verb="SNAPSHOT", job_id="17")
+    second = pb.Operate(operation_id="1-2", verb="RESTORE", job_id="18", after=["1-1"])
+
+    orchestrator.orders(operate=[first, second])
+
+    results = [await orchestrator.hears("done") for _ in range(2)]
+    assert [done.operation_id for done in results] == ["1-1", "1-2"]

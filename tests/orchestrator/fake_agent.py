@@ -28,6 +28,7 @@ class FakeAgent:
         self.jobs: dict[str, pb.JobReport] = {}
         self.answers = True
         self.orders: list[pb.Operate] = []
+        self.messages: list[int] = []  # how many orders came in each
         self.ordered: asyncio.Queue[pb.Operate] = asyncio.Queue()
         self.welcome = pb.Welcome()
         self._after: dict[str, bool] = {}
@@ -41,8 +42,7 @@ class FakeAgent:
         self._channel = open_aio_channel(self.address)
         stub = rpc.AgentLinkStub(self._channel)
         self._stream = stub.Connect(metadata=self.metadata)  # type: ignore[arg-type]
-        with contextlib.suppress(grpc.aio.AioRpcError):  # if it is refused already, the read says why
-            await self._stream.write(hello or pb.AgentMessage(hello=self.hello()))
+        await self._stream.write(hello or pb.AgentMessage(hello=self.hello()))
         first = await asyncio.wait_for(self._stream.read(), WAIT_S)
         if first is grpc.aio.EOF:
             raise ConnectionError(await self._stream.details())
@@ -101,7 +101,7 @@ class FakeAgent:
             self.jobs[order.job_id].context = result["context"]
         self._after[order.operation_id] = result["ok"]
         done = pb.OperationDone(operation_id=order.operation_id, job_id=order.job_id, **result)
-        await self._stream.write(pb.AgentMessage(done=done))
+        await self._stream.write(pb.AgentMessage(done=[done]))
 
     async def next_order(self) -> pb.Operate:
         return await asyncio.wait_for(self.ordered.get(), WAIT_S)
@@ -112,10 +112,12 @@ class FakeAgent:
             while (order := await self._stream.read()) is not grpc.aio.EOF:
                 if order.HasField("registered"):
                     self._registered[order.registered.job_id].set()
-                elif order.HasField("operate"):
-                    self.orders.append(order.operate)
-                    self.ordered.put_nowait(order.operate)
-                    waiting.append(order.operate)
+                if order.operate:
+                    self.messages.append(len(order.operate))
+                for operate in order.operate:
+                    self.orders.append(operate)
+                    self.ordered.put_nowait(operate)
+                    waiting.append(operate)
                     while self.answers and waiting:
                         await self.done(waiting.popleft())
 
@@ -128,3 +130,11 @@ async def agent(address: str, node: str = "n1", **more: Any) -> AsyncIterator[Fa
         yield await fake.connect()
     finally:
         await fake.close()
+
+
+async def refusal(address: str, metadata: tuple[tuple[str, str], ...]) -> grpc.StatusCode:
+    """Return how a stream is refused to whoever may not be an agent, before he has said a word."""
+    async with open_aio_channel(address) as channel:
+        stream: Any = rpc.AgentLinkStub(channel).Connect(metadata=metadata)
+        code: grpc.StatusCode = await asyncio.wait_for(stream.code(), WAIT_S)
+        return code

@@ -127,3 +127,11 @@ async def test_a_restore_is_ordered_with_its_snapshot_in_one_go(client: Client, 
     await n1.done(save)
     await n1.done(load)
     assert (await asyncio.wait_for(waiting, 5)).context_restored
+
+
+async def test_the_moves_of_a_switch_go_in_one_message(client: Client, n1: FakeAgent) -> None:
+    for job in "abab":
+        await client.lock(job)
+        await client.unlock(job)
+
+    assert n1.messages == [1, 2, 2]

@@ -42,6 +42,7 @@ class SlowStore(Store):
         self.may_write.set()
         self.writes = 0
         self.error: Exception | None = None
+        self.embedded = False  # written in a thread, beside the test
 
     def record(self, changes: Any, epoch: int) -> None:
         assert self.may_write.wait(10)

@@ -115,6 +115,17 @@ async def test_a_deadline_takes_the_waiter_out_of_the_queue(client: Client, n1: 
     await client.waiting(0)
 
 
+async def test_the_orchestrator_gives_up_before_its_answer_would_come_too_late(
+    client: Client, n1: FakeAgent
+) -> None:
+    await client.lock("a")
+
+    # One is enough: on a busy machine the client's own clock may be first now and then.
+    said = [(await refused(client.lock("b", timeout=0.1)))[1] for _ in range(5)]
+
+    assert any("were not granted in time" in text for text in said)
+
+
 async def test_a_cancel_takes_the_waiter_out_of_the_queue(client: Client, n1: FakeAgent) -> None:
     await client.lock("a")
     call = client.lock("b")

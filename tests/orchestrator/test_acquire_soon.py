@@ -1,0 +1,86 @@
+"""An acquire in one message, for turns that come soon."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from tests.orchestrator.fake_agent import FakeAgent
+from tests.orchestrator.serving import Client
+
+
+def soon(client: Client, job: str, patience_s: float = 10.0) -> Any:
+    return client.ours.AcquireSoon(pb.AcquireRequest(job_id=job, group="demo", patience_s=patience_s))
+
+
+async def test_free_devices_are_granted_in_one_message(client: Client, n1: FakeAgent) -> None:
+    first = await soon(client, "a")
+
+    assert first.granted.epoch == 1
+    assert await client.end("a", 1) == 0
+
+
+async def test_a_turn_that_comes_in_time_is_granted_in_one_message(client: Client, n1: FakeAgent) -> None:
+    await client.granted("a")
+    waiting = asyncio.ensure_future(soon(client, "b"))
+    await client.waiting(1)
+
+    await client.end("a")
+
+    assert (await waiting).granted.epoch == 2
+
+
+async def test_who_is_out_of_patience_keeps_his_place_for_the_acquire_that_follows(
+    client: Client, n1: FakeAgent
+) -> None:
+    await client.granted("a")
+    assert not (await soon(client, "b", 0.01)).HasField("granted")
+    third = asyncio.create_task(client.granted("c"))
+    await client.waiting(2)
+    second = asyncio.create_task(client.granted("b"))
+
+    await client.end("a")
+
+    assert (await second).epoch == 2
+    await client.end("b")
+    await third
+
+
+async def test_a_grant_between_the_two_calls_is_that_of_the_second(client: Client, n1: FakeAgent) -> None:
+    await client.granted("a")
+    await soon(client, "b", 0.01)
+    await client.end("a")
+    await client.waiting(0)
+
+    assert (await client.granted("b")).epoch == 2
+    assert await client.end("b", 2) == 0
+
+
+async def test_who_goes_while_he_waits_leaves_the_queue(client: Client, n1: FakeAgent) -> None:
+    await client.granted("a")
+    waiting = soon(client, "b")
+    await client.waiting(1)
+
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await client.waiting(0)
+    await client.end("a")
+    assert (await client.granted("c")).epoch == 2
+
+
+async def test_who_does_not_come_back_loses_his_place(
+    client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_interleave.orchestrator.services.interleave.RETURN_GRACE_S", 0.05)
+    await client.granted("a")
+    await soon(client, "b", 0.01)
+
+    await client.waiting(0)
+
+    await client.end("a")
+    assert (await client.granted("c")).epoch == 2
