@@ -1,9 +1,14 @@
-"""Who waits for, holds and occupies each device: indexes that make a decision cost O(devices of one job)."""
+"""Who waits for, holds and occupies each device: indexes that make a decision cost O(devices of one job).
+
+That is so however many wait, since jobs that share devices mostly have the same ones: waiters are counted by
+the set of devices that they wait for.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slurm_interleave.sql.rows import Key
@@ -19,6 +24,20 @@ class Device(NamedTuple):
         return f"{self.node}/{self.minor}"
 
 
+@dataclass
+class _Crowd:
+    """The waiters for exactly the same devices, by job."""
+
+    size: int = 0
+    jobs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, job_id: str, by: int) -> None:
+        self.size += by
+        self.jobs[job_id] += by
+        if not self.jobs[job_id]:
+            del self.jobs[job_id]
+
+
 class DeviceBook:
     """Queues, holders, switches and contexts by device.
 
@@ -28,12 +47,16 @@ class DeviceBook:
 
     def __init__(self) -> None:
         self._queues: dict[Device, OrderedDict[Key, int]] = {}
+        self._wanted: dict[Key, frozenset[Device]] = {}
+        self._crowds: dict[Device, dict[frozenset[Device], _Crowd]] = {}
         self.holders: dict[Device, Key] = {}
         self.switching: dict[Device, Key] = {}
         self._contexts: dict[Device, dict[Key, None]] = {}
 
     def enqueue(self, key: Key, seq: int, devices: Iterable[Device]) -> None:
         """Put *key* into the queue of each device, at its place by *seq*."""
+        devices = list(devices)
+        self._want(key, self._wanted.get(key, frozenset()).union(devices))
         for device in devices:
             queue = self._queues.setdefault(device, OrderedDict())
             later = []
@@ -47,6 +70,8 @@ class DeviceBook:
 
     def dequeue(self, key: Key, devices: Iterable[Device]) -> None:
         """Take *key* out of the queues."""
+        devices = list(devices)
+        self._want(key, self._wanted.get(key, frozenset()).difference(devices))
         for device in devices:
             queue = self._queues.get(device)
             if queue is not None:
@@ -65,10 +90,45 @@ class DeviceBook:
 
     def depth(self, devices: Iterable[Device]) -> int:
         """Return how many members wait for at least one of *devices*."""
-        queues = [self._queues[device] for device in devices if device in self._queues]
-        if len(queues) <= 1:
-            return sum(map(len, queues))
-        return len(set().union(*queues))
+        return sum(crowd.size for crowd in self._crowds_of(devices))
+
+    def jobs(self, devices: Iterable[Device]) -> Set[str]:
+        """Return the jobs with a waiter for at least one of *devices*; good until the next change."""
+        crowds = self._crowds_of(devices)
+        if len(crowds) == 1:
+            return crowds[0].jobs.keys()
+        return set[str]().union(*(crowd.jobs for crowd in crowds))
+
+    def is_last(self, key: Key, devices: Iterable[Device]) -> bool:
+        """Tell whether waiter *key* is the last in the queue of each of *devices*."""
+        return all(next(reversed(self._queues[device])) == key for device in devices)
+
+    def _want(self, key: Key, devices: frozenset[Device]) -> None:
+        before = self._wanted.pop(key, frozenset())
+        self._count(key, before, -1)
+        self._count(key, devices, 1)
+        if devices:
+            self._wanted[key] = devices
+
+    def _count(self, key: Key, devices: frozenset[Device], by: int) -> None:
+        crowd: _Crowd | None = None
+        for device in devices:
+            here = self._crowds.setdefault(device, {})
+            if crowd is None:
+                crowd = here.get(devices) or _Crowd()
+                crowd.add(key.job_id, by)
+            if crowd.size:
+                here[devices] = crowd
+            else:
+                here.pop(devices, None)
+            if not here:
+                del self._crowds[device]
+
+    def _crowds_of(self, devices: Iterable[Device]) -> list[_Crowd]:
+        found: dict[frozenset[Device], _Crowd] = {}
+        for device in devices:
+            found.update(self._crowds.get(device, {}))
+        return list(found.values())
 
     def occupy(self, key: Key, devices: Iterable[Device]) -> None:
         """Note that *key* may have device state on each device."""

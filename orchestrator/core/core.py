@@ -14,7 +14,7 @@ from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.policy import policy_called
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered, State
-from slurm_interleave.orchestrator.core.status import GroupState, GroupView, view
+from slurm_interleave.orchestrator.core.status import Standings
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.turns import Turns
 from slurm_interleave.orchestrator.core.waits import Waits
@@ -38,13 +38,13 @@ class Core:
         self.habits = Habits()
         self._policy = policy_called(rules.policy, rules.ageing_s)
         waits = Waits(self.state)
-        order = Order(self.state, waits, self._policy)
-        self.calls = Calls(self.state, waits, order)
-        self.turns = Turns(self.state, self.switches, order, rules, self.habits)
+        self.order = Order(self.state, waits, self._policy)
+        self.calls = Calls(self.state, waits, self.order)
+        self.turns = Turns(self.state, self.switches, self.order, rules, self.habits)
         self.limits = Limits(self.state, rules)
         self._told: dict[Key, tuple[int, str]] = {}
         self._asked: dict[Key, None] = {}
-        self._group_states: dict[str, tuple[GroupState, float]] = {}
+        self.standings = Standings(self.state, self.switches.active)
 
     def start(self, at: float) -> list[Command]:
         """Begin after a restart: waiters without a caller get a time to come back."""
@@ -108,6 +108,7 @@ class Core:
         """Grant and switch what can be, then return the commands of this event."""
         state, looked_at = self.state, dict[Device, None]()
         self._leases_ended(at)
+        state.version += 1  # what the policy thinks of accounts and jobs may have changed
         while state.dirty:
             device = next(iter(state.dirty))
             del state.dirty[device]
@@ -118,7 +119,7 @@ class Core:
                 for key in state.granted_with[granted]:
                     self.limits.granted(key)
         self._tell_places(looked_at, at)
-        self._note_group_states(at)
+        self.state.out += map(GroupChanged, self.standings.update(self.state.take_changed(), at))
         out, state.out = state.out, []
         return out
 
@@ -163,22 +164,3 @@ class Core:
             if self.state.calls.get(key) and place != self._told.get(key):
                 self._told[key] = place
                 self.state.out.append(Place(frozenset(self.state.calls[key]), *place))
-
-    def group_state(self, group: str) -> tuple[GroupState, float]:
-        """Return how *group* stands and since when."""
-        return self._group_states.get(group, (GroupState.IDLE, 0.0))
-
-    def view(self, group: str) -> GroupView:
-        """Return *group* as one lock."""
-        return view(self.state, self.switches.active, group)
-
-    def _note_group_states(self, at: float) -> None:
-        for group in self.state.changed_groups:
-            self.state.out.append(GroupChanged(group))
-            if group not in self.state.groups:
-                self._group_states.pop(group, None)
-                continue
-            now = self.view(group).state
-            if group not in self._group_states or self._group_states[group][0] is not now:
-                self._group_states[group] = (now, at)
-        self.state.changed_groups.clear()

@@ -58,18 +58,20 @@ class Nodes:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
         for job in event.jobs:
             self.register(event.node, job, event.at, hello=True)
-            state.changed_groups[job.group] = None
-        for part in state.parts_on(event.node):
-            state.touch(state.devices(Key(part.job_id, part.group)))
+        self._touch(event.node)
         self._switches.node_up(event.node)
 
     def down(self, node: str) -> None:
         """The agent is away: nothing can be moved there until it is back."""
         self._state.nodes_up.discard(node)
         self._drop_aside(node)
-        for part in self._state.parts_on(node):
-            self._state.touch(self._state.devices(Key(part.job_id, part.group)))
-            self._state.changed_groups[part.group] = None
+        self._touch(node)
+
+    def _touch(self, node: str) -> None:
+        """What can be done for the jobs on *node*, and what is known of them, has changed."""
+        for key in self._state.on_node.get(node, ()):
+            self._state.touch(self._state.devices(key))
+            self._state.note_changed(key)
 
     def register(self, node: str, job: ev.Registration, at: float, *, hello: bool = False) -> None:
         """A job is on *node*; the same attempt again changes only where its device state is."""

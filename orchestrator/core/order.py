@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence, Set
+
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.policy import Policy, Standing
@@ -19,6 +22,8 @@ class Order:
         self._state = state
         self._waits = waits
         self.policy = policy
+        self._ranks: dict[Key, tuple[float, ...]] = {}
+        self._ranked: tuple[int, float] = (0, 0.0)  # in which state, and when
 
     def first(self, device: Device, now: float) -> Key | None:
         """Return who is first at *device*."""
@@ -26,21 +31,31 @@ class Order:
             return self._state.book.first(device)
         return min(self._state.book.queue(device), key=lambda key: self.rank(key, now), default=None)
 
-    def ahead(self, device: Device, key: Key, now: float) -> list[Key]:
-        """Return the waiters that come before *key* at *device*."""
-        queue = self._state.book.queue(device)
+    def ahead(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
+        """Return the jobs with waiters that come before *key* at *devices*, its own job maybe among them."""
+        book = self._state.book
         if not self.policy.in_order:
             own = self.rank(key, now)
-            return [other for other in queue if self.rank(other, now) < own]
-        earlier = []
-        for other in queue:
-            if other == key:
-                break
-            earlier.append(other)
-        return earlier
+            queues = (book.queue(device) for device in devices)
+            return {other.job_id for queue in queues for other in queue if self.rank(other, now) < own}
+        if book.is_last(key, devices):
+            return book.jobs(devices)
+        return {other.job_id for device in devices for other in self._earlier(device, key)}
+
+    def _earlier(self, device: Device, key: Key) -> Iterable[Key]:
+        return itertools.takewhile(lambda other: other != key, self._state.book.queue(device))
 
     def rank(self, key: Key, now: float) -> tuple[float, ...]:
-        """Return the rank of waiter *key*; smaller comes first."""
+        """Return the rank of waiter *key*; smaller comes first. Worked out once in each state."""
+        if self._ranked != (self._state.version, now):
+            self._ranked = (self._state.version, now)
+            self._ranks.clear()
+        if key not in self._ranks:
+            self._ranks[key] = self.rank_now(key, now)
+        return self._ranks[key]
+
+    def rank_now(self, key: Key, now: float) -> tuple[float, ...]:
+        """Return the same, worked out anew."""
         state, waiter = self._state, self._state.waiters[key]
         keeping = state.keeping.get(key, frozenset())
         if keeping and self._waits.behind(keeping):

@@ -56,8 +56,9 @@ class State:
         self.nodes_up: set[str] = set()
         self.book = DeviceBook()
         self.out: list[Command] = []
+        self.version = 0  # rises with each change
         self.dirty: dict[Device, None] = {}
-        self.changed_groups: dict[str, None] = {}
+        self.changed: dict[Key, None] = {}  # members of whom something that can be seen has changed
         self.seq = max((w.seq for w in remembered.waiters), default=0)
         self._load(remembered)
 
@@ -73,9 +74,19 @@ class State:
             self.put_waiter(waiter, self.leases_of(waiter.job_id))
         self.out.clear()
 
-    def _emit(self, change: Put | Drop) -> None:
+    def _emit(self, change: Put | Drop, *members: Key) -> None:
         self.out.append(change)
-        self.changed_groups[change.row.group] = None
+        self.version += 1
+        self.note_changed(*members)
+
+    def note_changed(self, *members: Key) -> None:
+        """Note that something that can be seen of *members* has changed."""
+        self.changed.update(dict.fromkeys(members))
+
+    def take_changed(self) -> Iterable[Key]:
+        """Return the members that have changed since the last call."""
+        changed, self.changed = self.changed, {}
+        return changed
 
     def devices(self, key: Key) -> list[Device]:
         """Return the devices of *key* on all its nodes."""
@@ -91,7 +102,7 @@ class State:
         self.members[key] = member
         self.groups.setdefault(member.group, {})[key] = None
         self.jobs.setdefault(member.job_id, {})[key] = None
-        self._emit(Put(member))
+        self._emit(Put(member), key)
 
     def drop_member(self, key: Key) -> None:
         """Forget a member that has no part any more."""
@@ -102,7 +113,7 @@ class State:
             del index[name][key]
             if not index[name]:
                 del index[name]
-        self._emit(Drop(member))
+        self._emit(Drop(member), key)
 
     def put_part(self, part: Part) -> None:
         """Remember *part* and where its device state is."""
@@ -116,7 +127,7 @@ class State:
         else:
             self.book.occupy(key, devices)
         self.touch(devices)
-        self._emit(Put(part))
+        self._emit(Put(part), key)
 
     def parts_on(self, node: str) -> list[Part]:
         """Return the parts on *node*."""
@@ -143,7 +154,7 @@ class State:
         self.book.vacate(key, devices)
         self.book.dequeue(self.claims.get(key, key), devices)
         self.touch(devices)
-        self._emit(Drop(part))
+        self._emit(Drop(part), key)
 
     def claimed_devices(self, key: Key) -> list[Device]:
         """Return the devices that waiter *key* waits for: those of all its groups."""
@@ -151,6 +162,11 @@ class State:
         if not waiter.also:
             return self.devices(key)
         return list(dict.fromkeys(d for member in waiter.keys for d in self.devices(member)))
+
+    def claimed_with(self, key: Key) -> tuple[Key, ...]:
+        """Return the members that *key* waits for as one waiter; itself if it does not wait."""
+        waiter = self.waiters.get(key)
+        return waiter.keys if waiter is not None else (key,)
 
     def leases_of(self, job_id: str) -> frozenset[Key]:
         """Return the members of the job that hold their devices."""
@@ -165,7 +181,7 @@ class State:
         devices = self.claimed_devices(key)
         self.book.enqueue(key, waiter.seq, devices)
         self.touch(devices)
-        self._emit(Put(waiter))
+        self._emit(Put(waiter), *waiter.keys)
 
     def drop_waiter(self, key: Key) -> frozenset[CallId]:
         """Take a member out of the queue; return the calls that wait for it."""
@@ -176,7 +192,7 @@ class State:
         del self.keeping[key]
         self.book.dequeue(key, devices)
         self.touch(devices)
-        self._emit(Drop(waiter))
+        self._emit(Drop(waiter), *waiter.keys)
         return self._detach_all(key)
 
     def attach(self, key: Key, calls: Iterable[CallId]) -> None:
@@ -204,7 +220,7 @@ class State:
         self.leases[key] = lease
         for device in self.devices(key):
             self.book.holders[device] = key
-        self._emit(Put(lease))
+        self._emit(Put(lease), key)
 
     def next_epoch(self) -> int:
         """Return a new epoch, and remember that it is taken."""
@@ -223,8 +239,8 @@ class State:
         if state is SliceState.YIELDED:
             self.yielded[key] = lease.told or lease.epoch
         self.ended.append((key, lease, at))
-        self._emit(Drop(lease))
-        self._emit(Put(self.slice_of(key, lease, state, at)))
+        self._emit(Drop(lease), key)
+        self._emit(Put(self.slice_of(key, lease, state, at)), key)
 
     def fault(self, key: Key, reason: str) -> None:
         """Give a member up: its device state is lost, or cannot be taken off its devices."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm_interleave.client.core.states import Context
@@ -32,36 +32,92 @@ class GroupView:
     waiting: int
 
 
-def view(state: State, switching: Container[Key], group: str) -> GroupView:
-    """Return how *group* stands, *switching* being those whose switch is under way."""
-    members = list(state.groups.get(group, ()))
-    holder = next((key for key in members if key in state.leases), None)
-    coming = next((key for key in members if state.claims.get(key) in switching), None)
-    resident = next((key for key in members if _resident(state, key)), None)
-    locking = holder or coming
-    waiting = sum(1 for key in members if key in state.claims and key != coming)
-    loaded = holder if holder and _resident(state, holder) else resident
-    return GroupView(
-        state=_state(state, members, locking, loaded),
-        locking=_job(locking),
-        active=_job(locking or resident),
-        loaded=_job(loaded),
-        waiting=waiting,
-    )
+@dataclass
+class _Tally:
+    """Which members of a group are what, in the order in which they came to be so."""
+
+    holding: dict[Key, None] = field(default_factory=dict)
+    coming: dict[Key, None] = field(default_factory=dict)  # their switch is under way
+    resident: dict[Key, None] = field(default_factory=dict)
+    waiting: dict[Key, None] = field(default_factory=dict)
+    unclear: dict[Key, None] = field(default_factory=dict)
+
+    def view(self) -> GroupView:
+        """Return the group as one lock."""
+        holder, coming, resident = map(_first, (self.holding, self.coming, self.resident))
+        loaded = holder if holder in self.resident else resident
+        locking = holder or coming
+        return GroupView(
+            state=self._state(holder, coming),
+            locking=_job(locking),
+            active=_job(locking or resident),
+            loaded=_job(loaded),
+            waiting=len(self.waiting) - bool(coming),
+        )
+
+    def _state(self, holder: Key | None, coming: Key | None) -> GroupState:
+        if holder or coming:
+            return GroupState.LOCKED if holder in self.resident else GroupState.SWITCHING
+        if self.unclear:
+            return GroupState.UNKNOWN
+        return GroupState.WARM if self.resident else GroupState.IDLE
 
 
-def _state(state: State, members: list[Key], locking: Key | None, loaded: Key | None) -> GroupState:
-    if locking is not None:
-        return GroupState.LOCKED if loaded == locking else GroupState.SWITCHING
-    parts = [part for key in members for part in state.parts.get(key, {}).values()]
-    if any(part.context is Context.UNKNOWN or part.node not in state.nodes_up for part in parts):
-        return GroupState.UNKNOWN
-    return GroupState.WARM if loaded is not None else GroupState.IDLE
+class Standings:
+    """How all groups stand and since when, kept by looking at the members that changed and at no others."""
+
+    def __init__(self, state: State, switching: Container[Key]) -> None:
+        """*switching* are those whose switch is under way."""
+        self._state = state
+        self._switching = switching
+        self._tallies: dict[str, _Tally] = {}
+        self._since: dict[str, tuple[GroupState, float]] = {}
+
+    def view(self, group: str) -> GroupView:
+        """Return *group* as one lock."""
+        return self._tallies.get(group, _Tally()).view()
+
+    def since(self, group: str) -> tuple[GroupState, float]:
+        """Return how *group* stands and since when."""
+        return self._since.get(group, (GroupState.IDLE, 0.0))
+
+    def update(self, changed: Iterable[Key], at: float) -> list[str]:
+        """Look at the members that *changed*; return their groups."""
+        groups: dict[str, None] = {}
+        for key in changed:
+            groups[key.group] = None
+            self._look(key)
+        for group in groups:
+            if group not in self._state.groups:
+                self._tallies.pop(group, None)
+                self._since.pop(group, None)
+                continue
+            now = self._tallies[group].view().state
+            if group not in self._since or self._since[group][0] is not now:
+                self._since[group] = (now, at)
+        return list(groups)
+
+    def _look(self, key: Key) -> None:
+        state, tally = self._state, self._tallies.setdefault(key.group, _Tally())
+        parts = state.parts.get(key, {}).values()
+        claim = state.claims.get(key)
+        _put(tally.holding, key, key in state.leases)
+        _put(tally.waiting, key, claim is not None)
+        _put(tally.coming, key, claim is not None and claim in self._switching)
+        _put(tally.resident, key, bool(parts) and all(p.context is Context.RESIDENT for p in parts))
+        unclear = any(p.context is Context.UNKNOWN or p.node not in state.nodes_up for p in parts)
+        _put(tally.unclear, key, unclear)
 
 
-def _resident(state: State, key: Key) -> bool:
-    parts = state.parts.get(key, {})
-    return bool(parts) and all(part.context is Context.RESIDENT for part in parts.values())
+def _put(members: dict[Key, None], key: Key, belongs: bool) -> None:
+    if belongs:
+        members[key] = None
+    else:
+        members.pop(key, None)
+
+
+def _first(members: dict[Key, None]) -> Key | None:
+    return next(iter(members), None)
 
 
 def _job(key: Key | None) -> str:

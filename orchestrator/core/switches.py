@@ -95,7 +95,7 @@ class Switches:
             devices.update(dict.fromkeys(Device(node, i) for i in state.parts[key][node].devices))
         switch = Switch(into, list(devices), Cost(began=at))
         self.active[into] = switch
-        state.changed_groups[into.group] = None
+        state.note_changed(*state.claimed_with(into))
         for device in switch.devices:
             state.book.switching[device] = into
         self._order(switch, save, load)
@@ -217,7 +217,7 @@ class Switches:
     def _end(self, switch: Switch, at: float) -> None:
         state = self._state
         del self.active[switch.into]
-        state.changed_groups[switch.into.group] = None
+        state.note_changed(*state.claimed_with(switch.into))
         for device in switch.devices:
             if state.book.switching.get(device) == switch.into:
                 del state.book.switching[device]

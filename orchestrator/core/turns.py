@@ -166,15 +166,13 @@ class Turns:
 
     def place(self, key: Key, at: float) -> tuple[int, str]:
         """Return how many jobs come before waiter *key*, and what it waits for beside them."""
-        ahead: dict[Key, None] = {}
-        for device in self._state.claimed_devices(key):
-            ahead.update(dict.fromkeys(self._order.ahead(device, key, at)))
-            holder = self._state.book.holders.get(device)
-            if holder is not None:
-                ahead[holder] = None
-        jobs = {other.job_id for other in ahead} - {key.job_id}
-        if jobs:
-            return len(jobs), ""
+        devices, book = self._state.claimed_devices(key), self._state.book
+        ahead = self._order.ahead(devices, key, at)
+        holders = {book.holders[device].job_id for device in devices if device in book.holders}
+        holding = sum(job not in ahead for job in holders - {key.job_id})
+        waiting = len(ahead) - (key.job_id in ahead)
+        if holding + waiting:
+            return holding + waiting, ""
         if key in self._switches.active:
             return 0, "its turn has come, device state is being moved"
-        return 0, self.obstacle(key, self._state.claimed_devices(key), at)
+        return 0, self.obstacle(key, devices, at)

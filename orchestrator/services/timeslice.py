@@ -76,8 +76,8 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
         group, core = parse_group_name(request.group_id), self._arbiter.core
         if group not in core.state.groups or not self._may_see(await self._caller(context), group):
             raise UnknownGroup(f"group {group} is not known")
-        seen = core.view(group)
-        state, since = core.group_state(group)
+        seen = core.standings.view(group)
+        state, since = core.standings.since(group)
         status = pb.GroupStatus(
             group_id=group,
             group_state=_GROUP_STATE[state],

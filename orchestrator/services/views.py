@@ -9,7 +9,7 @@ from slurm_interleave.sql.rows import Key
 
 def group_status(core: Core, group: str, at: float) -> pb.GroupStatus:
     """Return all that is known of *group* now."""
-    state, since = core.group_state(group)
+    state, since = core.standings.since(group)
     return pb.GroupStatus(
         name=group,
         state=state.value,

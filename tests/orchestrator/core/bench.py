@@ -13,6 +13,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.rows import Key
+from tests.orchestrator.core.indexes import expect_true_indexes
 from tests.orchestrator.core.memory import Memory
 
 Kind = TypeVar("Kind", bound=cmd.Command)
@@ -34,6 +35,7 @@ class Bench:
 
     def tell(self, event: ev.Event) -> list[cmd.Command]:
         commands = self.core.handle(event)
+        expect_true_indexes(self.core, self.at)
         self.memory.record(commands)
         return commands
 

@@ -11,6 +11,7 @@ from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.sql.rows import Key
+from tests.orchestrator.core.indexes import expect_true_indexes
 from tests.orchestrator.core.memory import Memory
 from tests.orchestrator.core.model import ON_DEVICE, Agent, Local
 
@@ -52,6 +53,7 @@ class System:
         commands = self.core.handle(event)
         self.memory.record(commands)
         self.check_rows()
+        expect_true_indexes(self.core, self.now)
         if not crash:
             self.perform(commands)
 

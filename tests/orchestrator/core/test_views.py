@@ -20,8 +20,8 @@ def bench() -> Bench:
 
 
 def state(bench: Bench) -> GroupState:
-    assert bench.core.group_state("g")[0] is bench.core.view("g").state
-    return bench.core.view("g").state
+    assert bench.core.standings.since("g")[0] is bench.core.standings.view("g").state
+    return bench.core.standings.view("g").state
 
 
 def test_a_group_goes_from_idle_to_locked_to_warm_to_switching(bench: Bench) -> None:
@@ -54,19 +54,19 @@ def test_the_time_of_a_state_moves_with_the_state_alone(bench: Bench) -> None:
     bench.at = 300
     bench.acquire("b")
     bench.acquire("a")
-    assert bench.core.group_state("g") == (GroupState.LOCKED, 200)
+    assert bench.core.standings.since("g") == (GroupState.LOCKED, 200)
 
     bench.at = 400
     bench.yield_("a")
 
-    assert bench.core.group_state("g") == (GroupState.SWITCHING, 400)
+    assert bench.core.standings.since("g") == (GroupState.SWITCHING, 400)
 
 
 def test_a_group_without_jobs_is_forgotten(bench: Bench) -> None:
     bench.part_over("a")
     bench.part_over("b")
 
-    assert bench.core.group_state("g") == (GroupState.IDLE, 0.0)
+    assert bench.core.standings.since("g") == (GroupState.IDLE, 0.0)
     assert not bench.core.state.groups
 
 
@@ -74,7 +74,7 @@ def test_while_one_holds_and_another_waits_the_lock_names_the_holder(bench: Benc
     bench.acquire("a")
     bench.acquire("b")
 
-    view = bench.core.view("g")
+    view = bench.core.standings.view("g")
 
     assert (view.locking, view.active, view.loaded, view.waiting) == ("a", "a", "a", 1)
 
@@ -83,7 +83,7 @@ def test_during_a_switch_the_lock_names_who_comes(bench: Bench) -> None:
     bench.turn("a")
     bench.acquire("b")
 
-    view = bench.core.view("g")
+    view = bench.core.standings.view("g")
 
     assert (view.locking, view.loaded, view.waiting) == ("b", "", 0)
 

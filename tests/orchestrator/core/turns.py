@@ -19,6 +19,7 @@ from slurm_interleave.orchestrator.core.commands import (
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
+from tests.orchestrator.core.indexes import expect_true_indexes
 
 
 class Turns:
@@ -37,6 +38,7 @@ class Turns:
 
     def handle(self, event: ev.Event) -> Sequence[Command]:
         commands = self.core.handle(event)
+        expect_true_indexes(self.core, self.now)
         for command in commands:
             match command:
                 case Operate():
