@@ -54,6 +54,7 @@ class Calls:
         wanted = [key for key in keys if key not in state.leases]
         if not wanted:
             leases = [state.leases[key] for key in keys]
+            state.heard.update(keys)
             # Not attached: the leases were not made for this call, so its end must not end them.
             state.out.append(Grant(leases[0], frozenset({event.call}), tuple(leases[1:])))
             return None, False
@@ -118,7 +119,7 @@ class Calls:
     def cancel(self, event: ev.Cancel) -> Key | None:
         """Forget a caller; return the waiter that nobody waits for any more, if it was one.
 
-        New holders whom nobody heard of give their grant back.
+        New holders of whom nobody heard, by this call or a later one, give their grant back.
         """
         state, key = self._state, self._state.detach(event.call)
         if key is None or state.calls.get(key):
@@ -129,6 +130,6 @@ class Calls:
             state.drop_waiter(key)
             return key
         for member in state.granted_with.get(key, (key,)):
-            if member in state.leases:
+            if member in state.leases and member not in state.heard:
                 state.end_lease(member, SliceState.YIELDED, event.at)
         return None

@@ -42,6 +42,7 @@ class State:
         self.tokens: dict[str, Key] = {}
         self.waiters: dict[Key, Waiter] = {}
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
+        self.heard: set[Key] = set()  # holders that have asked again since their grant
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
@@ -231,6 +232,7 @@ class State:
     def end_lease(self, key: Key, state: SliceState, at: float) -> None:
         """Turn the lease of *key* into a slice and free its devices."""
         lease = self.leases.pop(key)
+        self.heard.discard(key)
         self._detach_all(key)
         freed = [device for device in self.devices(key) if self.book.holders.get(device) == key]
         self.touch(freed)

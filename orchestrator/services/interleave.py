@@ -64,8 +64,8 @@ class InterleaveService(rpc.InterleaveServicer):
         )
 
     def _keep_place(self, updates: AsyncGenerator[Place | Grant, None]) -> None:
-        """Stay in the queue for the call that comes next; a grant in the meantime is that call's."""
-        keeping = asyncio.create_task(_wait_for_grant(updates))
+        """Stay in the queue for the call that comes next; a grant in the meantime is kept for it."""
+        keeping = asyncio.create_task(_keep_for_a_while(updates))
         self._keeping.add(keeping)
         keeping.add_done_callback(self._keeping.discard)
 
@@ -143,13 +143,17 @@ class InterleaveService(rpc.InterleaveServicer):
         return bool(keys) and (caller.operator or any(members[key].uid == caller.uid for key in keys))
 
 
-async def _wait_for_grant(updates: AsyncGenerator[Place | Grant, None]) -> None:
-    async def to_the_end() -> None:
-        async for _ in updates:
-            pass
+async def _keep_for_a_while(updates: AsyncGenerator[Place | Grant, None]) -> None:
+    """Wait for the grant, and keep it: what no other call has taken when the time is over is given back."""
 
-    with contextlib.suppress(asyncio.TimeoutError, InterleaveError):
-        await asyncio.wait_for(to_the_end(), RETURN_GRACE_S)
+    async def keep() -> None:
+        async for update in updates:
+            if isinstance(update, Grant):
+                await asyncio.sleep(RETURN_GRACE_S)
+
+    async with contextlib.aclosing(updates):
+        with contextlib.suppress(asyncio.TimeoutError, InterleaveError):
+            await asyncio.wait_for(keep(), RETURN_GRACE_S)
 
 
 def _acquire_update(update: Place | Grant) -> pb.AcquireUpdate:

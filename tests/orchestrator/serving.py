@@ -78,6 +78,14 @@ class Client:
 
         await eventually(so)
 
+    async def held_by(self, job: str, group: str = "demo") -> None:
+        """Wait until *job* holds the devices; "": until nobody does or is about to."""
+
+        async def so() -> bool:
+            return (await self.group(group)).group.locking_job == job
+
+        await eventually(so)
+
     def acquire(self, job: str, group: str = "demo", phase: str = "", **call: Any) -> Any:
         return self.ours.Acquire(pb.AcquireRequest(job_id=job, group=group, phase=phase), **call)
 

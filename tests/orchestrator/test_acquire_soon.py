@@ -11,9 +11,19 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client
 
+GRACE = "slurm_interleave.orchestrator.services.interleave.RETURN_GRACE_S"
+
 
 def soon(client: Client, job: str, patience_s: float = 10.0) -> Any:
     return client.ours.AcquireSoon(pb.AcquireRequest(job_id=job, group="demo", patience_s=patience_s))
+
+
+async def no_place_is_kept() -> None:
+    """Wait until the orchestrator, which runs in this loop, keeps no place for anybody any more."""
+    keeping = [task for task in asyncio.all_tasks() if "_keep_for_a_while" in repr(task)]
+    assert keeping
+    _, pending = await asyncio.wait(keeping, timeout=10)
+    assert not pending
 
 
 async def test_free_devices_are_granted_in_one_message(client: Client, n1: FakeAgent) -> None:
@@ -53,7 +63,7 @@ async def test_a_grant_between_the_two_calls_is_that_of_the_second(client: Clien
     await client.granted("a")
     await soon(client, "b", 0.01)
     await client.end("a")
-    await client.waiting(0)
+    await client.held_by("b")
 
     assert (await client.granted("b")).epoch == 2
     assert await client.end("b", 2) == 0
@@ -76,7 +86,7 @@ async def test_who_goes_while_he_waits_leaves_the_queue(client: Client, n1: Fake
 async def test_who_does_not_come_back_loses_his_place(
     client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm_interleave.orchestrator.services.interleave.RETURN_GRACE_S", 0.05)
+    monkeypatch.setattr(GRACE, 0.05)
     await client.granted("a")
     await soon(client, "b", 0.01)
 
@@ -84,3 +94,56 @@ async def test_who_does_not_come_back_loses_his_place(
 
     await client.end("a")
     assert (await client.granted("c")).epoch == 2
+
+
+async def test_a_grant_that_nobody_comes_back_for_is_given_back_and_ends_in_one_slice(
+    client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GRACE, 0.2)
+    await client.granted("a")
+    await soon(client, "b", 0.01)
+    await client.end("a", 1)
+    await client.held_by("b")
+
+    await client.held_by("")
+
+    assert [(row.job_id, row.epoch, row.state) for row in await client.slices()] == [
+        ("a", 1, "YIELDED"),
+        ("b", 2, "YIELDED"),
+    ]
+    assert (await client.granted("c")).epoch == 3
+
+
+async def test_a_grant_that_is_taken_in_time_is_not_given_back(
+    client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GRACE, 0.2)
+    await client.granted("a")
+    await soon(client, "b", 0.01)
+    await client.end("a", 1)
+    await client.held_by("b")
+    assert (await client.granted("b")).epoch == 2
+
+    await no_place_is_kept()
+
+    assert (await client.group()).group.locking_job == "b"
+    assert await client.end("b", 2) == 0
+    assert [row.epoch for row in await client.slices()] == [1, 2]
+
+
+async def test_a_grant_that_is_taken_and_yielded_is_not_given_back_twice(
+    client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GRACE, 0.2)
+    await client.granted("a")
+    await soon(client, "b", 0.01)
+    await client.end("a", 1)
+    await client.granted("b")
+    await client.end("b", 2)
+    assert (await client.granted("b")).epoch == 3
+
+    await no_place_is_kept()
+
+    assert (await client.group()).group.locking_job == "b"
+    assert await client.end("b", 3) == 0
+    assert [row.epoch for row in await client.slices()] == [1, 2, 3]
