@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.journal import journal
 from slurm_interleave.sql import rows
-from slurm_interleave.sql.store import RowId, Store, row_id
+from slurm_interleave.sql.store import Locked, RowId, Store, row_id
 
 # So many submissions within so many seconds are a load, in which a moment's wait makes batches larger.
 _MANY, _WITHIN_S = 16, 0.01
@@ -34,6 +35,7 @@ class Recorder:
 
     All that has piled up is written in one transaction. A store that is embedded is written to at once where
     nothing else goes on, since to wait for a turn of the loop, or for a thread, takes as long as the write.
+    Where another program is writing to its file, a thread waits for that, and the loop goes on.
     """
 
     def __init__(self, store: Store, perform: Callable[[cmd.Command], None]) -> None:
@@ -94,7 +96,10 @@ class Recorder:
         try:
             change = _change([batch], self._store.epoch)
             if change is not None:
-                self._store.record(*change)
+                self._store.record(*change, may_wait=False)
+        except Locked:
+            self._batches.append(batch)
+            self._work.set()
         except Exception as error:  # noqa: BLE001 - whoever submits is not to blame: `run` raises it
             self.stop(error)
         else:
@@ -105,9 +110,10 @@ class Recorder:
         if change is None:
             return
         if self._store.embedded:
-            self._store.record(*change)
-        else:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._store.record, *change)
+            with contextlib.suppress(Locked):
+                self._store.record(*change, may_wait=False)
+                return
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.record, *change)
 
     def _carry_out(self, batches: Sequence[_Batch]) -> None:
         for batch in batches:

@@ -34,9 +34,9 @@ _LINK: dict[str, dict[str, Any]] = {
         "tcp_user_timeout": 25_000,
     },
 }
-_BUSY_S = 10
+BUSY_S = 10  # how long SQLite waits for another writer
 _PRAGMAS = (
-    f"busy_timeout={_BUSY_S * 1000}",
+    f"busy_timeout={BUSY_S * 1000}",
     "synchronous=FULL",  # a commit is on disk before it is answered
     "wal_autocheckpoint=4000",  # pages; a checkpoint makes one commit in some hundred slow
     "cache_size=-16000",  # KiB
@@ -153,7 +153,7 @@ def _write_ahead(connection: Any) -> None:
 
     The busy timeout does not hold for this change, which is made once in the life of a file.
     """
-    deadline = time.monotonic() + _BUSY_S
+    deadline = time.monotonic() + BUSY_S
     while time.monotonic() < deadline:
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode=WAL")

@@ -16,9 +16,9 @@ from slurm_interleave.sql.engine import explained, failures, name, open_engine, 
 from slurm_interleave.sql.slices import PAGE, SliceFilter
 from slurm_interleave.sql.statements import Fence, TableStatements
 from slurm_interleave.sql.tables import TABLES, instance, members, slices
-from slurm_interleave.sql.writer import Writer
+from slurm_interleave.sql.writer import Locked, Writer
 
-__all__ = ["PAGE", "RowId", "SliceFilter", "Store", "last_yields_query", "row_id"]
+__all__ = ["PAGE", "Locked", "RowId", "SliceFilter", "Store", "last_yields_query", "row_id"]
 
 RowId = tuple[type[rows.Row], tuple[Any, ...]]
 RowType = TypeVar("RowType", bound=rows.Row)
@@ -69,11 +69,12 @@ class Store:
             found = db.execute(last_yields_query()).all()
         return {rows.Key(job, group): int(epoch) for job, group, epoch in found if epoch is not None}
 
-    def record(self, changes: Mapping[RowId, rows.Row | None], epoch: int) -> None:
+    def record(self, changes: Mapping[RowId, rows.Row | None], epoch: int, *, may_wait: bool = True) -> None:
         """Write *changes* (a row, or None to forget it) and move the epoch to *epoch*, all or nothing.
 
-        Raises `Replaced` if a newer instance has started, and `DatabaseFailed` if it is not known whether the
-        batch counts; after that nothing more is written.
+        Unless it *may_wait* for another program that writes to the same SQLite file, it raises `Locked`, and
+        nothing has changed. Raises `Replaced` if a newer instance has started, and `DatabaseFailed` if it is
+        not known whether the batch counts; after that nothing more is written.
         """
         if self._failed is not None:
             raise self._failed
@@ -83,7 +84,7 @@ class Store:
             for (kind, key), row in changes.items()
         ]
         try:
-            kept = self._writer.write(fence, rest)
+            kept = self._writer.write(fence, rest, may_wait=may_wait)
         except self._failures as error:
             self._failed = DatabaseFailed(
                 f"database {name(self._engine.url)}: {words(error)}; what is not recorded was not answered: "

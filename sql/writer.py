@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from slurm_interleave.sql.engine import BUSY_S
 from slurm_interleave.sql.statements import Statement
 
 # MariaDB takes a message of 16 MiB; rows have some hundred bytes.
 _STATEMENTS_A_MESSAGE = 500
 Send = Callable[[Any, Statement, Sequence[Statement]], bool]
+
+
+class Locked(Exception):
+    """Another writer has SQLite's lock. Nothing was done."""
 
 
 class Writer:
@@ -25,14 +31,24 @@ class Writer:
         self._connection = connection
         self._driver: Any = connection.connection.driver_connection
         self._send = _SEND[engine.dialect.name]
+        self._may_wait = True
 
-    def write(self, fence: Statement, rest: Sequence[Statement]) -> bool:
+    def write(self, fence: Statement, rest: Sequence[Statement], *, may_wait: bool = True) -> bool:
         """Do *fence* and *rest* in one transaction; return False, nothing done, if *fence* counts no row.
 
-        Raises the driver's errors; then the connection is gone, and it is not known whether the batch counts.
+        Unless it *may_wait*, it raises `Locked` where another program is writing to SQLite's file. Raises the
+        driver's errors too; then the connection is gone, and it is not known whether the batch counts.
         """
         try:
+            if may_wait is not self._may_wait and self._send is _send_sqlite:
+                self._driver.execute(f"PRAGMA busy_timeout={BUSY_S * 1000 if may_wait else 0}")
+                self._may_wait = may_wait
             return self._send(self._driver, fence, rest)
+        except Locked as locked:
+            if may_wait:
+                self._connection.invalidate()
+                raise sqlite3.OperationalError(str(locked)) from locked
+            raise
         except BaseException:
             self._connection.invalidate()
             raise
@@ -45,7 +61,12 @@ class Writer:
 
 def _send_sqlite(connection: Any, fence: Statement, rest: Sequence[Statement]) -> bool:
     execute = connection.execute
-    execute("BEGIN IMMEDIATE")
+    try:
+        execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if str(error) == "database is locked":  # Python 3.10 has no code of it
+            raise Locked(str(error)) from error
+        raise
     kept: bool = execute(*fence).rowcount == 1
     if kept:
         for statement in rest:

@@ -44,12 +44,12 @@ class SlowStore(Store):
         self.error: Exception | None = None
         self.embedded = False  # written in a thread, beside the test
 
-    def record(self, changes: Any, epoch: int) -> None:
+    def record(self, changes: Any, epoch: int, *, may_wait: bool = True) -> None:
         assert self.may_write.wait(10)
         if self.error is not None:
             raise self.error
         self.writes += 1
-        super().record(changes, epoch)
+        super().record(changes, epoch, may_wait=may_wait)
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ async def test_a_write_that_fails_ends_the_process_and_answers_nobody(tmp_path: 
         serve = next(task for task in asyncio.all_tasks() if "Orchestrator.run" in repr(task))
         broken = InterleaveError("disk full")
 
-        def fail(*_: Any) -> None:
+        def fail(*_: Any, **__: Any) -> None:
             raise broken
 
         orchestrator.arbiter._store.record = fail  # type: ignore[method-assign]

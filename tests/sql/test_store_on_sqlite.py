@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from hypothesis import strategies as st
 from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed, Replaced
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.sql import rows
-from slurm_interleave.sql.store import PAGE, RowId, SliceFilter, Store, row_id
+from slurm_interleave.sql.store import PAGE, Locked, RowId, SliceFilter, Store, row_id
 from slurm_interleave.sql.tables import metadata
 from tests.sql.given_rows import KINDS, any_rows, ended_slice
 
@@ -197,6 +200,7 @@ def test_a_commit_is_on_disk_before_it_is_answered(store: Store) -> None:
 
 _WRITER = """
 import sys
+import threading
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import Store, row_id
 store = Store(sys.argv[1])
@@ -232,3 +236,36 @@ def test_killed_in_the_middle_it_has_all_that_was_acknowledged_and_no_half(url: 
 def test_a_database_that_cannot_be_used_is_named(bad: str) -> None:
     with pytest.raises(ConfigError, match="database"):
         Store(bad)
+
+
+def test_who_may_not_wait_for_another_writer_is_told_at_once_and_may_write_later(
+    store: Store, url: str
+) -> None:
+    member = rows.Member("a", "g")
+    change: dict[RowId, rows.Row | None] = {row_id(member): member}
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            with pytest.raises(Locked):
+                store.record(change, 1, may_wait=False)
+        assert (store.all(rows.Member), store.epoch) == ([], 0)
+        other.execute("COMMIT")
+
+    store.record(change, 1, may_wait=False)
+
+    assert (store.all(rows.Member), store.epoch) == ([member], 1)
+
+
+def test_who_may_wait_for_another_writer_writes_after_it(store: Store, url: str) -> None:
+    path = url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Locked):
+            store.record({}, 1, may_wait=False)
+        ending = threading.Timer(0.1, other.execute, ["COMMIT"])
+        ending.start()
+
+        store.record({}, 1)
+
+        ending.join()
+    assert store.epoch == 1
