@@ -112,7 +112,9 @@ def on_call(context: JobContext, verb: Verb) -> Decision:
     if context.state in MOVING:
         raise Busy(f"its device state is {context.state.value}; try again when that is done")
     if context.state is Context.FAULTED:
-        raise JobFaulted(f"its device state is lost ({context.fault}); end the job and start it again")
+        raise JobFaulted(
+            f"its device state is lost ({context.fault}); `interleave clear` discards the rest of it"
+        )
     if context.state is Context.NONE or (verb is Verb.SNAPSHOT and context.state is Context.SAVED):
         held = "on the devices" if context.state is Context.NONE else "there that is not saved already"
         raise WrongState(f"{verb.value}: the job is {context.state.value}: it has nothing {held}")
@@ -123,6 +125,8 @@ def on_call(context: JobContext, verb: Verb) -> Decision:
 
 def after(outcome: Outcome, verb: Verb, before: JobContext, *, in_app: bool) -> JobContext:
     """Return what is known once an operation has ended; *in_app*: it was the application's own."""
+    if verb is Verb.DISCARD and not outcome.ok and before.state is Context.FAULTED:
+        return before
     match outcome.context:
         case Context.FAULTED:
             return JobContext(Context.FAULTED, before.bytes, outcome.error)

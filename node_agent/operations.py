@@ -218,7 +218,7 @@ class Operations:
 
     async def _run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
         before, start = job.context, time.monotonic()
-        target = Target(job.job_id, job.request.devices, self._timeout_s)
+        target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended)
         self._targets[job.job_id] = target
         job.context = replace(before, state=during)
         self._state.save_context(job)

@@ -33,7 +33,7 @@ class Agents(Protocol):
 
 # Places in the queue are told this late, so that those of a moment cost a handover nothing.
 _PLACES_S = 0.1
-News = cmd.Grant | cmd.Refuse | cmd.Place
+News = cmd.Grant | cmd.Refuse | cmd.Cleared | cmd.Place
 _PATIENCE_IS_OVER = cmd.Place(frozenset(), 0, "")
 
 
@@ -109,7 +109,8 @@ class Arbiter:
                 update = await news.get()
                 if isinstance(update, cmd.Refuse):
                     raise update.error
-                yield update
+                if not isinstance(update, cmd.Cleared):
+                    yield update
                 answered = isinstance(update, cmd.Grant)
         finally:
             del self._callers[call]
@@ -149,6 +150,27 @@ class Arbiter:
         """End a lease; return how many members it kept waiting."""
         commands = await self.tell(ev.Yield(self._clock(), job_id, group, epoch))
         return next(command.pending for command in commands if isinstance(command, cmd.Yielded))
+
+    async def clear(
+        self, job_id: str, group: str, *, keep: bool = False, within_s: float | None = None
+    ) -> Sequence[rows.Part]:
+        """End a member's fault; return what was discarded of it. Goes on without the caller if he leaves.
+
+        Raises what refuses it, and `NotInTime`.
+        """
+        call = ev.CallId(next(self._numbers))
+        commands = self._decide(ev.Clear(self._clock(), job_id, group, call, keep))
+        news = self._callers[call] = asyncio.Queue()
+        self._recorder.submit(commands)
+        try:
+            answer = await asyncio.wait_for(news.get(), within_s)
+        except asyncio.TimeoutError:
+            raise NotInTime(f"job {job_id}: its nodes have not answered yet; the discard goes on") from None
+        finally:
+            del self._callers[call]
+        if isinstance(answer, cmd.Refuse):
+            raise answer.error
+        return answer.lost if isinstance(answer, cmd.Cleared) else ()
 
     async def slices(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
         """Return pages of ended slices, then one of those that last or wait."""
@@ -190,7 +212,7 @@ class Arbiter:
                 if not self._places:
                     asyncio.get_running_loop().call_later(_PLACES_S, self._tell_places)
                 self._places.update(dict.fromkeys(command.calls, command))
-            case cmd.Notice() | cmd.GroupChanged() | cmd.Grant() | cmd.Refuse():
+            case cmd.Notice() | cmd.GroupChanged() | cmd.Grant() | cmd.Refuse() | cmd.Cleared():
                 self._spread(command)
 
     def _tell_places(self) -> None:
@@ -198,7 +220,7 @@ class Arbiter:
         for call in places.keys() & self._callers.keys():
             self._callers[call].put_nowait(places[call])
 
-    def _spread(self, news: cmd.Grant | cmd.Refuse | cmd.Notice | cmd.GroupChanged) -> None:
+    def _spread(self, news: cmd.Grant | cmd.Refuse | cmd.Cleared | cmd.Notice | cmd.GroupChanged) -> None:
         """Tell those whom it concerns."""
         match news:
             case cmd.Notice():

@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import click
 
+from slurm_interleave.client.cli.clear_command import clear
 from slurm_interleave.client.cli.status import status
 from slurm_interleave.client.cli.timeline_command import timeline
 from slurm_interleave.client.cli.yield_command import yield_
@@ -69,6 +70,7 @@ def command(context: click.Context) -> None:
         context.exit(2)
 
 
+command.add_command(clear)
 command.add_command(status)
 command.add_command(timeline)
 command.add_command(yield_)

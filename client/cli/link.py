@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +48,12 @@ class Orchestrator:
         """Take the devices of *group* from a job. Raises `NotTheHolder`, `Denied`."""
         request = pb.RevokeRequest(job_id=job_id, group=group)
         self._stub.Revoke(request, metadata=self._who(), timeout=TIMEOUT_S)
+
+    def clear(self, job_id: str, group: str, *, keep: bool = False) -> Sequence[pb.ContextStatus]:
+        """End the fault of a job; return what was discarded. Raises `WrongState`, `Busy`, `Denied`."""
+        request = pb.ClearRequest(job_id=job_id, group=group, keep=keep)
+        reply: pb.ClearReply = self._stub.Clear(request, metadata=self._who(), timeout=TIMEOUT_S)
+        return reply.discarded
 
     def _who(self) -> Metadata:
         return credentials(self._config.auth, self._config.munge_socket, self._token)

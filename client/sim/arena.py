@@ -136,11 +136,13 @@ class Arena(SimNode):
         """
         return moves.restore(self, job, devices or {}, time.monotonic() + deadline_s, stop)
 
-    def discard(self, job: str) -> None:
+    def discard(self, job: str, wait_s: float | None = None) -> None:
         """Free all that *job* has, on devices and in host memory. Twice, or for an unknown job: fine.
 
-        Raises `SimError` during a move.
+        With *wait_s* its work may end first, for so long. Raises `SimError` during a move, `StillWorking`.
         """
+        if wait_s is not None:
+            moves.discard(self, job, time.monotonic() + wait_s)
         with self.transaction() as table:
             if job in table.moves:
                 raise SimError(f"job {job}: a {table.moves[job].verb} is under way; nothing was discarded")

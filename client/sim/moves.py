@@ -59,6 +59,13 @@ def restore(
     return sum(buffer.size for buffer in places.values())
 
 
+def discard(node: SimNode, job: str, deadline: float) -> None:
+    """Forget the job's buffers once its work has ended; *deadline* is on the monotonic clock."""
+    with _moving(node, job, "discard", deadline) as buffers, node.transaction() as table:
+        for number in buffers:
+            table.drop(number)
+
+
 def _set_room_aside(
     node: SimNode, table: Table, job: str, saved: Mapping[int, Buffer], devices: Mapping[int, int]
 ) -> dict[int, Buffer]:

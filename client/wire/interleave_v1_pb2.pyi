@@ -88,6 +88,22 @@ class RevokeReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ClearRequest(_message.Message):
+    __slots__ = ("job_id", "group", "keep")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    group: str
+    keep: bool
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., keep: bool = ...) -> None: ...
+
+class ClearReply(_message.Message):
+    __slots__ = ("discarded",)
+    DISCARDED_FIELD_NUMBER: _ClassVar[int]
+    discarded: _containers.RepeatedCompositeFieldContainer[ContextStatus]
+    def __init__(self, discarded: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ...) -> None: ...
+
 class WatchUpdate(_message.Message):
     __slots__ = ("groups", "gone")
     GROUPS_FIELD_NUMBER: _ClassVar[int]

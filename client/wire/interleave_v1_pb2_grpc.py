@@ -40,6 +40,11 @@ class InterleaveStub(object):
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeRequest.SerializeToString,
                 response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeReply.FromString,
                 )
+        self.Clear = channel.unary_unary(
+                '/slurm_interleave.v1.Interleave/Clear',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.FromString,
+                )
         self.Watch = channel.unary_stream(
                 '/slurm_interleave.v1.Interleave/Watch',
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.StatusRequest.SerializeToString,
@@ -97,6 +102,13 @@ class InterleaveServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Clear(self, request, context):
+        """Ends a fault: discards what is left of the job's device state, then the job may acquire again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """The state of the groups that the caller may see, at once and at each change.
         """
@@ -145,6 +157,11 @@ def add_InterleaveServicer_to_server(servicer, server):
                     servicer.Revoke,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeRequest.FromString,
                     response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeReply.SerializeToString,
+            ),
+            'Clear': grpc.unary_unary_rpc_method_handler(
+                    servicer.Clear,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -254,6 +271,23 @@ class Interleave(object):
         return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Interleave/Revoke',
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeRequest.SerializeToString,
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RevokeReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Clear(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Interleave/Clear',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

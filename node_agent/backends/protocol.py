@@ -32,6 +32,7 @@ class Target:
     devices: tuple[int, ...]
     deadline_s: float
     stop: threading.Event = field(default_factory=threading.Event)
+    living: bool = False  # of a discard: the job goes on, so its processes may use the state right now
 
 
 class Mover(Protocol):
@@ -51,7 +52,10 @@ class Mover(Protocol):
         """Bring it back, but only if there is room for it."""
 
     async def discard(self, target: Target) -> Outcome:
-        """Forget it, wherever it is."""
+        """Forget it, wherever it is.
+
+        What cannot be taken from a process that lives on (*target.living*) stays; the outcome says so.
+        """
 
 
 class Backend(Mover, Protocol):

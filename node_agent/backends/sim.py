@@ -59,8 +59,15 @@ class SimBackend(Backend):
 
     async def discard(self, target: Target) -> Outcome:
         """Free all of it."""
-        await in_thread(lambda: self._arena.discard(target.job))
-        return Outcome(Context.NONE)
+
+        def work() -> Outcome:
+            try:
+                self._arena.discard(target.job, wait_s=target.deadline_s if target.living else None)
+            except SimError as error:
+                return Outcome(self._arena.memory_of(target.job).context, error=str(error))
+            return Outcome(Context.NONE)
+
+        return await in_thread(work)
 
     async def _moved(self, target: Target, move: Callable[..., int]) -> Outcome:
         """Move, then say where the state is by looking, whatever happened."""

@@ -7,7 +7,7 @@ from enum import Enum
 
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.orchestrator.core.events import CallId, HoldCheck, Wake
-from slurm_interleave.sql.rows import Key, Lease, Row
+from slurm_interleave.sql.rows import Key, Lease, Part, Row
 
 
 class Verb(str, Enum):
@@ -71,6 +71,14 @@ class Refuse:
 
 
 @dataclass(frozen=True)
+class Cleared:
+    """Answer *calls*: the fault is over; *lost* is what was discarded, as it was before."""
+
+    calls: frozenset[CallId]
+    lost: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
 class Place:
     """Tell *calls* their place: how many jobs come first, and what is waited for."""
 
@@ -119,5 +127,17 @@ class Note:
 
 
 Command = (
-    Put | Drop | Advance | Operate | Grant | Refuse | Place | Notice | GroupChanged | Yielded | WakeMe | Note
+    Put
+    | Drop
+    | Advance
+    | Operate
+    | Grant
+    | Refuse
+    | Cleared
+    | Place
+    | Notice
+    | GroupChanged
+    | Yielded
+    | WakeMe
+    | Note
 )

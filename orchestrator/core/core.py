@@ -6,6 +6,7 @@ from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.calls import Calls
+from slurm_interleave.orchestrator.core.clears import Clears
 from slurm_interleave.orchestrator.core.commands import Command, GroupChanged, Place, WakeMe
 from slurm_interleave.orchestrator.core.habits import Habits
 from slurm_interleave.orchestrator.core.limits import Limits
@@ -34,7 +35,8 @@ class Core:
         self.state = State(remembered)
         self.rules = rules
         self.switches = Switches(self.state, instance, beside=rules.co_resident)
-        self.nodes = Nodes(self.state, self.switches)
+        self.clears = Clears(self.state, self.switches, instance)
+        self.nodes = Nodes(self.state, self.switches, self.clears)
         self.habits = Habits()
         self._policy = policy_called(rules.policy, rules.ageing_s)
         waits = Waits(self.state)
@@ -71,6 +73,8 @@ class Core:
                 self._timer(event)
             case ev.Revoke():
                 self.limits.revoke(self.calls.find(event.job_id, event.group), event.at)
+            case ev.Clear():
+                self.clears.clear(self.calls.find(event.job_id, event.group), event)
             case ev.Weigh():
                 self.state.priorities[event.job_id] = event.priority
             case _:

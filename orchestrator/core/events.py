@@ -132,6 +132,17 @@ class Revoke:
 
 
 @dataclass(frozen=True)
+class Clear:
+    """The fault of a member is to end: what it has on its nodes is discarded, unless *keep*."""
+
+    at: float
+    job_id: str
+    group: str
+    call: CallId
+    keep: bool = False
+
+
+@dataclass(frozen=True)
 class Weigh:
     """Slurm says what priority a job has."""
 
@@ -165,6 +176,6 @@ class Wake:
     seq: int
 
 
-CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Weigh
+CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Clear | Weigh
 NodeEvent = NodeUp | NodeDown | Registered | PartOver | JobOver | OperationDone
 Event = CallEvent | NodeEvent

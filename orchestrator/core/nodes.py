@@ -10,6 +10,7 @@ from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.book import Device
+from slurm_interleave.orchestrator.core.clears import Clears
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.sql.rows import Key, Member, Part
@@ -18,9 +19,10 @@ from slurm_interleave.sql.rows import Key, Member, Part
 class Nodes:
     """Keeps members and parts in step with what agents and Slurm say."""
 
-    def __init__(self, state: State, switches: Switches) -> None:
+    def __init__(self, state: State, switches: Switches, clears: Clears) -> None:
         self._state = state
         self._switches = switches
+        self._clears = clears
         # Attempts by node that are over, by all that is known, although the node's agent has not said so.
         self._ended: dict[str, set[str]] = {}
         # Attempts that an agent named while another run was known: one of the two is over; which, is to come.
@@ -60,6 +62,7 @@ class Nodes:
             self.register(event.node, job, event.at, hello=True)
         self._touch(event.node)
         self._switches.node_up(event.node)
+        self._clears.node_up(event.node)
 
     def down(self, node: str) -> None:
         """The agent is away: nothing can be moved there until it is back."""
@@ -148,6 +151,7 @@ class Nodes:
         state = self._state
         if key in state.members:
             self._leave(key, at)
+            self._forget_troubles(key)
         for part in list(state.parts.get(key, {}).values()):
             if part.node in state.nodes_up and (part.node in job.nodes or not job.nodes):
                 continue
@@ -158,7 +162,7 @@ class Nodes:
 
     def operation_done(self, event: ev.OperationDone) -> None:
         """An agent ended an operation, maybe one of an earlier life of the orchestrator."""
-        if self._switches.done(event):
+        if self._switches.done(event) or self._clears.done(event):
             return
         for part in self._state.parts_on(event.node):
             # Any other operation is one of an earlier attempt, or its result has been overtaken.
@@ -199,6 +203,7 @@ class Nodes:
                 self._leave(key, at)
             self._state.drop_part(part)
             self._switches.part_over(key, node, at)
+            self._clears.part_over(key, node)
             self._forget_if_gone(key, at)
 
     def job_over(self, job_id: str, at: float) -> None:
@@ -225,7 +230,11 @@ class Nodes:
         if key in self._state.members and not self._state.parts.get(key):
             self._leave(key, at)
             self._state.drop_member(key)
-            self._switches.forget(key)
+            self._forget_troubles(key)
+
+    def _forget_troubles(self, key: Key) -> None:
+        self._switches.forget(key)
+        self._clears.forget(key)
 
 
 def _member(job: ev.Registration) -> Member:

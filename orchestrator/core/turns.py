@@ -91,7 +91,9 @@ class Turns:
                 if context in IN_MOTION:
                     return f"the state of job {other.job_id} on node {device.node} is not known yet"
                 if other not in own and (context is Context.FAULTED or state.members[other].fault):
-                    return f"job {other.job_id} is faulted and keeps device {device} until it ends"
+                    return (
+                        f"job {other.job_id} is faulted and keeps device {device} until it ends or is cleared"
+                    )
         parts = [part for member in own for part in state.parts[member].values()]
         warm = all(part.context is Context.RESIDENT for part in parts)
         away = sorted({part.node for part in parts} - state.nodes_up)

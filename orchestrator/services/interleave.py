@@ -18,7 +18,7 @@ from slurm_interleave.orchestrator.core.core import RETURN_GRACE_S
 from slurm_interleave.orchestrator.core.events import Revoke
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
-from slurm_interleave.orchestrator.services.views import group_status
+from slurm_interleave.orchestrator.services.views import context_status, group_status
 
 
 class InterleaveService(rpc.InterleaveServicer):
@@ -96,6 +96,13 @@ class InterleaveService(rpc.InterleaveServicer):
         self._gate.require_operator(await self._caller(context))
         await self._arbiter.tell(Revoke(self._arbiter.now(), job_id, group))
         return pb.RevokeReply()
+
+    async def Clear(self, request: pb.ClearRequest, context: Any) -> pb.ClearReply:
+        """End a fault."""
+        job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
+        self._gate.require_job(await self._caller(context), job_id)
+        lost = await self._arbiter.clear(job_id, group, keep=request.keep, within_s=time_left(context))
+        return pb.ClearReply(discarded=map(context_status, lost))
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
         """Send the groups that the caller may see, and then each one that changes."""

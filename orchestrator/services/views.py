@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.core.core import Core
-from slurm_interleave.sql.rows import Key
+from slurm_interleave.sql.rows import Key, Part
 
 
 def group_status(core: Core, group: str, at: float) -> pb.GroupStatus:
@@ -29,5 +29,10 @@ def _member(core: Core, key: Key, at: float) -> pb.MemberStatus:
         status.queue_place = core.turns.place(claim, at)[0] + 1
         status.waiting_since, status.phase = waiter.requested, waiter.phase
     for part in state.parts.get(key, {}).values():
-        status.contexts.add(node=part.node, devices=part.devices, state=part.context.value, bytes=part.bytes)
+        status.contexts.append(context_status(part))
     return status
+
+
+def context_status(part: Part) -> pb.ContextStatus:
+    """Return where the device state of a member is on one node."""
+    return pb.ContextStatus(node=part.node, devices=part.devices, state=part.context.value, bytes=part.bytes)

@@ -28,6 +28,7 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self.slices = list(slices)
         self.reply = reply or pb.StatusReply()
         self.refusal = refusal
+        self.discarded: list[pb.ContextStatus] = []
         self.requests: list[Any] = []
         self.metadata: list[dict[str, str]] = []
 
@@ -45,6 +46,10 @@ class GivenOrchestrator(rpc.InterleaveServicer):
     def Revoke(self, request: pb.RevokeRequest, context: grpc.ServicerContext) -> pb.RevokeReply:
         self._note(request, context)
         return pb.RevokeReply()
+
+    def Clear(self, request: pb.ClearRequest, context: grpc.ServicerContext) -> pb.ClearReply:
+        self._note(request, context)
+        return pb.ClearReply(discarded=[] if request.keep else self.discarded)
 
     def _note(self, request: Any, context: grpc.ServicerContext) -> None:
         self.requests.append(request)

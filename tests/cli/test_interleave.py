@@ -231,3 +231,33 @@ def test_yield_of_a_job_that_holds_nothing_is_one_line(call: Call, orchestrator:
 
     assert done.status == 1
     assert "job 18 holds no devices" in done.err
+
+
+def test_clear_says_what_is_lost(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
+    orchestrator.discarded = [pb.ContextStatus(node="n1", devices=[0, 1], state="saved", bytes=3 << 29)]
+
+    done = call(main, "clear", "19")
+
+    assert done.status == 0
+    assert orchestrator.requests[-1] == pb.ClearRequest(job_id="19", group="demo")
+    assert done.lines == [
+        "job 19: no longer faulted in group demo",
+        "job 19: lost on node n1: device state of 0,1 (saved, 1.50G)",
+    ]
+
+
+def test_clear_with_keep_loses_nothing(call: Call, orchestrator: GivenOrchestrator) -> None:
+    done = call(main, "clear", "17", "--interleave-group", "demo", "--keep")
+
+    assert orchestrator.requests == [pb.ClearRequest(job_id="17", group="demo", keep=True)]
+    assert done.lines == ["job 17: no longer faulted in group demo"]
+
+
+def test_clear_of_a_job_that_is_not_faulted_is_one_line(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
+
+    done = call(main, "clear", "17")
+
+    assert done.status == 1
+    assert done.err == "interleave: error: job 17 is not faulted; see: interleave status\n"

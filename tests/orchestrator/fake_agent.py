@@ -16,7 +16,11 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
-_MADE = {pb.Operate.SNAPSHOT: Context.SAVED, pb.Operate.RESTORE: Context.RESIDENT}
+_MADE = {
+    pb.Operate.SNAPSHOT: Context.SAVED,
+    pb.Operate.RESTORE: Context.RESIDENT,
+    pb.Operate.DISCARD: Context.NONE,
+}
 WAIT_S = 10.0
 
 

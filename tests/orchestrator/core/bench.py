@@ -17,7 +17,11 @@ from tests.orchestrator.core.indexes import expect_true_indexes
 from tests.orchestrator.core.memory import Memory
 
 Kind = TypeVar("Kind", bound=cmd.Command)
-_MADE = {cmd.Verb.SNAPSHOT: Context.SAVED, cmd.Verb.RESTORE: Context.RESIDENT}
+_MADE = {
+    cmd.Verb.SNAPSHOT: Context.SAVED,
+    cmd.Verb.RESTORE: Context.RESIDENT,
+    cmd.Verb.DISCARD: Context.NONE,
+}
 GIB = 1 << 30
 
 

@@ -122,6 +122,8 @@ class Agent:
             self._end_work(work, (not gone, Context.NONE, "not here" if gone else ""), at)
         elif work.begun:
             self._finish(work, local, outcome, at)
+        elif order.verb is Verb.DISCARD:
+            self._discard(work, local, outcome, at)
         elif any(map(self._failed, order.after)):
             self._end_work(work, (False, local.context, "not begun"), at)
         elif local.context is Context.FAULTED:
@@ -130,6 +132,11 @@ class Agent:
             self._end_work(work, (True, local.context, ""), at)
         else:
             self._begin(work, local)
+
+    def _discard(self, work: Work, local: Local, outcome: str, at: float) -> None:
+        if outcome == "well":
+            local.context, local.fault = Context.NONE, ""
+        self._end_work(work, (outcome == "well", local.context, "" if outcome == "well" else "at work"), at)
 
     def _begin(self, work: Work, local: Local) -> None:
         if work.order.verb is Verb.RESTORE:
@@ -186,7 +193,7 @@ class Agent:
         """Return what a hello says; an order that waits its turn will move the context, so it is moving."""
         for work in self.work.values():
             waits = not work.result and not work.begun and not any(map(self._failed, work.order.after))
-            if work.order.attempt == local.attempt and waits:
+            if work.order.attempt == local.attempt and waits and work.order.verb in _DURING:
                 return registration(local, _DURING[work.order.verb])
         return registration(local)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -116,6 +117,12 @@ class System:
         call, job.call = job.call, None
         if call is not None and not job.lost:
             self.tell(ev.Cancel(self.now, call))
+
+    def clear(self, job: Job, *, keep: bool) -> None:
+        """An operator ends the fault of a job."""
+        self.calls += 1
+        with contextlib.suppress(InterleaveError):
+            self.tell(ev.Clear(self.now, *job.key, ev.CallId(self.calls), keep))
 
     def may_launch(self, job_id: str) -> bool:
         """Tell whether Slurm may start the job: its last run is cleaned up on all nodes that answer."""

@@ -51,6 +51,11 @@ def dead(system: System) -> list[Job]:
     return [job for job in system.jobs.values() if job.killed]
 
 
+def faulted(system: System) -> list[Job]:
+    members = system.core.state.members
+    return [job for job in alive(system) if job.key in members and members[job.key].fault]
+
+
 def starting(system: System) -> list[Job]:
     return [job for job in system.jobs.values() if job.to_start]
 
@@ -118,6 +123,11 @@ class Turns(RuleBasedStateMachine):
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
         self.system.cancel(among(waiters(self.system), pick))
+
+    @when(faulted)
+    @rule(pick=picks, keep=st.booleans())
+    def clear(self, pick: int, keep: bool) -> None:
+        self.system.clear(among(faulted(self.system), pick), keep=keep)
 
     @when(alive)
     @rule(pick=picks)

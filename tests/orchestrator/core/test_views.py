@@ -139,7 +139,7 @@ def test_everybody_is_told_his_first_place_however_long_the_queue(bench: Bench) 
     ("why", "reason"),
     [
         ("away", "the agent of node n1 is away"),
-        ("faulted", "job a is faulted and keeps device n1/0 until it ends"),
+        ("faulted", "job a is faulted and keeps device n1/0 until it ends or is cleared"),
         ("missing", "node n2 has not registered the job"),
     ],
 )
