@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from slurm_interleave.node_agent.link import Link
 from slurm_interleave.node_agent.operations import Operations, Result
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 from slurm_interleave.node_agent.state import Job, Reservation, State
+from slurm_interleave.node_agent.users import Users
 from slurm_interleave.node_agent.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Agent:
         self._folders = JobFolders(config, self._variables, self._serve_job)
         self._jobs = Jobs(state, self._operations, self._folders, self._link.send)
         self._watch = Watch(state, self._jobs.end, config.watch_s)
+        self._users = Users(state, backend, self._link, config.watch_s)
         self.ready = asyncio.Event()
         self._reserved = asyncio.Event()
         self._told: dict[str, Job] = {}
@@ -72,7 +74,7 @@ class Agent:
             hooks = {"job-start": self._job_start, "job-end": self._job_end}
             await stack.enter_async_context(HookServer(self._config.hook_socket, hooks))
             port = await stack.enter_async_context(self._tcp())
-            parts = [asyncio.create_task(self._link.run()), asyncio.create_task(self._watch.run())]
+            parts = [asyncio.create_task(part.run()) for part in (self._link, self._watch, self._users)]
             log.info(
                 "ready",
                 extra={
@@ -137,15 +139,14 @@ class Agent:
                 for d in self._backend.devices()
             ],
             jobs=[self._jobs.describe(job) for job in self._told.values()],
+            trespass=self._config.trespass,
         )
 
     def _take(self, order: pb.AgentOrder) -> None:
         """Take an order; what lasts goes on in a task of its own."""
         match order.WhichOneof("order"):
             case "welcome":
-                self._reserve(order.welcome.reservations, replace=True)
-                for job in self._told.values():
-                    self._jobs.registered(job).set()
+                self._welcomed(order.welcome)
             case "reserve":
                 self._reserve([order.reserve])
             case "forget":
@@ -153,11 +154,21 @@ class Agent:
                     self._state.save()
             case "registered":
                 self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
+            case "stop":
+                self._spawn(asyncio.to_thread(self._users.stop, order.stop))
             case _:
                 for chain in _chains(order.operate):
-                    task = asyncio.create_task(self._operate(chain))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    self._spawn(self._operate(chain))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _welcomed(self, welcome: pb.Welcome) -> None:
+        self._reserve(welcome.reservations, replace=True)
+        for job in self._told.values():
+            self._jobs.registered(job).set()
 
     def _reserve(self, reservations: Any, replace: bool = False) -> None:
         if replace:

@@ -42,11 +42,20 @@ class AgentConfig:
     # Seconds between looks at the processes of the jobs.
     watch_s: float = 5.0
 
+    # What is done with a process of an interleaved job that uses a device which the job does not hold: "warn"
+    # (said in the log and by `interleave status`), "save" (its job's device state is saved) or "kill". A
+    # process of a job that did not ask for interleaving is never touched.
+    trespass: str = "warn"
+
     def __post_init__(self) -> None:
         """Refuse what cannot work, with what to write instead."""
         if self.backend not in _BACKENDS:
             raise ConfigError(
                 f"[agent] backend = {self.backend!r} is not known; known are {', '.join(_BACKENDS)}"
+            )
+        if self.trespass not in ("warn", "save", "kill"):
+            raise ConfigError(
+                f"[agent] trespass = {self.trespass!r} is not known; known are 'warn', 'save' and 'kill'"
             )
         if self.auth not in ("munge", "none"):
             raise ConfigError(f"[agent] auth = {self.auth!r} is not known; known are 'munge' and 'none'")

@@ -30,6 +30,9 @@ class Agents(Protocol):
     def operate(self, operation: cmd.Operate) -> None:
         """Send *operation* if the agent is connected; it is sent again when it comes back."""
 
+    def stop(self, stop: cmd.Stop) -> None:
+        """Have a process killed, if the agent is connected."""
+
 
 # Places in the queue are told this late, so that those of a moment cost a handover nothing.
 _PLACES_S = 0.1
@@ -205,6 +208,8 @@ class Arbiter:
         match command:
             case cmd.Operate():
                 self._agents.operate(command)
+            case cmd.Stop():
+                self._agents.stop(command)
             case cmd.WakeMe():
                 delay = max(command.wake.at - self._clock(), 0.0)
                 asyncio.get_running_loop().call_later(delay, self.post, command.wake)

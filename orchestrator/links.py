@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.orchestrator.core.commands import Operate, Verb
+from slurm_interleave.orchestrator.core.commands import Operate, Stop, Verb
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class Link:
     devices: tuple[int, ...]
     since: float
     memory: tuple[tuple[int, int], ...] = ()  # of each device, in bytes
+    trespass: str = "warn"
     ended: bool = False
     _orders: list[pb.AgentOrder] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,6 +97,11 @@ class Links:
             beside=operation.beside,
         )
         self.send(operation.node, pb.AgentOrder(operate=[order]))
+
+    def stop(self, stop: Stop) -> None:
+        """Have a trespasser killed."""
+        order = pb.Stop(job_id=stop.job_id, attempt=stop.attempt, pid=stop.pid)
+        self.send(stop.node, pb.AgentOrder(stop=order))
 
     def nodes(self) -> list[Node]:
         """Return the nodes that placement may use."""

@@ -12,7 +12,7 @@ import click
 from google.protobuf.message import Message
 
 from slurm_interleave.client.cli import render
-from slurm_interleave.client.cli.fields import DURATION, LIST, RIGHT_TEXT, TEXT, Column, Field
+from slurm_interleave.client.cli.fields import DURATION, LIST, RIGHT_TEXT, TEXT, Column, Field, shown
 from slurm_interleave.client.cli.link import orchestrator
 from slurm_interleave.client.cli.query import source_options
 from slurm_interleave.client.cli.times import time_text
@@ -85,6 +85,8 @@ def status(group: str | None, json_: bool, noheader: bool, config: str | None, a
     for text in render.table(fields, lines, heading=not noheader, limit=render.terminal_width()):
         click.echo(text)
     for node in reply.nodes:
+        for seen in node.trespasses:
+            click.echo(_trespass(node.name, seen), err=True)
         if not node.connected:
             click.echo(f"node {node.name}: its agent has been away since {time_text(node.since)}", err=True)
 
@@ -123,6 +125,13 @@ def _does(member: pb.MemberStatus) -> str:
         return f"waits ({member.queue_place})"
     states = {context.state for context in member.contexts}
     return next((text for state, text in _TELLING if state.value in states), "idle")
+
+
+def _trespass(node: str, seen: pb.Trespass) -> str:
+    whose = f" of job {shown(seen.job_id)}" if seen.job_id else ""
+    since = time_text(seen.since)
+    where = f"node {node}: trespass on device {seen.device}"
+    return f"{where}: process {seen.pid}{whose}: {seen.reason} (since {since})"
 
 
 def _age(since_s: float | None) -> str:

@@ -168,6 +168,11 @@ class Arena(SimNode):
         table = self.look()
         return {job: _memory(table, job) for job in {buffer.job for buffer in table.buffers.values()}}
 
+    def users(self) -> tuple[list[Work], list[Buffer]]:
+        """Return what runs on the devices now, and the buffers that are on them."""
+        table = self.look()
+        return list(table.work.values()), [buffer for buffer in table.buffers.values() if not buffer.saved]
+
     def used_bytes(self, device: int) -> int:
         """Return the bytes of *device* that are taken."""
         return sum(size for _, size in self.look().taken(device))

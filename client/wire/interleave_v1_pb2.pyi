@@ -191,16 +191,34 @@ class ContextStatus(_message.Message):
     def __init__(self, node: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("name", "connected", "since", "devices")
+    __slots__ = ("name", "connected", "since", "devices", "trespasses", "trespass_count")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    TRESPASSES_FIELD_NUMBER: _ClassVar[int]
+    TRESPASS_COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     connected: bool
     since: float
     devices: int
-    def __init__(self, name: _Optional[str] = ..., connected: bool = ..., since: _Optional[float] = ..., devices: _Optional[int] = ...) -> None: ...
+    trespasses: _containers.RepeatedCompositeFieldContainer[Trespass]
+    trespass_count: int
+    def __init__(self, name: _Optional[str] = ..., connected: bool = ..., since: _Optional[float] = ..., devices: _Optional[int] = ..., trespasses: _Optional[_Iterable[_Union[Trespass, _Mapping]]] = ..., trespass_count: _Optional[int] = ...) -> None: ...
+
+class Trespass(_message.Message):
+    __slots__ = ("device", "pid", "job_id", "since", "reason")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    device: int
+    pid: int
+    job_id: str
+    since: float
+    reason: str
+    def __init__(self, device: _Optional[int] = ..., pid: _Optional[int] = ..., job_id: _Optional[str] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ListSlicesRequest(_message.Message):
     __slots__ = ("job_ids", "users", "groups", "states", "start", "end")
@@ -319,28 +337,50 @@ class JobReport(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "started", "over", "done")
+    __slots__ = ("hello", "started", "over", "uses", "done")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     started: JobReport
     over: JobOver
+    uses: Uses
     done: _containers.RepeatedCompositeFieldContainer[OperationDone]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., uses: _Optional[_Union[Uses, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
+
+class Uses(_message.Message):
+    __slots__ = ("uses",)
+    USES_FIELD_NUMBER: _ClassVar[int]
+    uses: _containers.RepeatedCompositeFieldContainer[Use]
+    def __init__(self, uses: _Optional[_Iterable[_Union[Use, _Mapping]]] = ...) -> None: ...
+
+class Use(_message.Message):
+    __slots__ = ("device", "pid", "job_id", "working")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKING_FIELD_NUMBER: _ClassVar[int]
+    device: int
+    pid: int
+    job_id: str
+    working: bool
+    def __init__(self, device: _Optional[int] = ..., pid: _Optional[int] = ..., job_id: _Optional[str] = ..., working: bool = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "version", "devices", "jobs")
+    __slots__ = ("node", "version", "devices", "jobs", "trespass")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    TRESPASS_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     jobs: _containers.RepeatedCompositeFieldContainer[JobReport]
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ...) -> None: ...
+    trespass: str
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., trespass: _Optional[str] = ...) -> None: ...
 
 class JobOver(_message.Message):
     __slots__ = ("job_id", "attempt")
@@ -369,18 +409,20 @@ class OperationDone(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job_id: _Optional[str] = ..., ok: bool = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
 
 class AgentOrder(_message.Message):
-    __slots__ = ("welcome", "reserve", "forget", "registered", "operate")
+    __slots__ = ("welcome", "reserve", "forget", "registered", "stop", "operate")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
     OPERATE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     reserve: Reservation
     forget: Forget
     registered: Registered
+    stop: Stop
     operate: _containers.RepeatedCompositeFieldContainer[Operate]
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., operate: _Optional[_Iterable[_Union[Operate, _Mapping]]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., operate: _Optional[_Iterable[_Union[Operate, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "reservations")
@@ -437,6 +479,16 @@ class Operate(_message.Message):
     beside: bool
     after: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, operation_id: _Optional[str] = ..., verb: _Optional[_Union[Operate.Verb, str]] = ..., job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., beside: bool = ..., after: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("job_id", "attempt", "pid")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: str
+    pid: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class Registered(_message.Message):
     __slots__ = ("job_id", "attempt")

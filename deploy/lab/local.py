@@ -35,15 +35,23 @@ class LocalLab(Lab):
     @classmethod
     @contextlib.contextmanager
     def start(
-        cls, root: Path | None = None, *, devices: int = 2, sim: SimSettings | None = None
+        cls,
+        root: Path | None = None,
+        *,
+        devices: int = 2,
+        sim: SimSettings | None = None,
+        agent: Mapping[str, Any] | None = None,
     ) -> Iterator[LocalLab]:
         """Start `interleaved` and one agent under *root* (default: a temporary one), end with the context.
+
+        *agent* has more keys for its section [agent].
 
         Raises `LabError` with the end of the log of what did not start.
         """
         with Scratch(root) as scratch:
             lab = cls(scratch)
             tables = interleave_conf.sections(scratch, free_ports(1)[0], devices, sim or SimSettings())
+            tables["agent"] |= agent or {}
             interleave_conf.write(lab.config, tables)
             try:
                 lab.launch(interleave_conf.daemons(scratch, [_NODE], lab.env))

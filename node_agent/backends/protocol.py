@@ -25,6 +25,16 @@ class Device:
 
 
 @dataclass(frozen=True)
+class User:
+    """A process on a device, *working* or with memory there. *claims* is the job that it says it is of."""
+
+    device: int
+    pid: int
+    working: bool
+    claims: str = ""
+
+
+@dataclass(frozen=True)
 class Target:
     """Whose state is to be moved, and the limits: *deadline_s* seconds, or until *stop* is set."""
 
@@ -66,6 +76,13 @@ class Backend(Mover, Protocol):
 
     def look(self, job: str) -> Seen | None:
         """Return what *job* has on this node, or None where that cannot be seen."""
+
+    def users(self) -> list[User]:
+        """Return the processes that are on the devices now; none where that cannot be seen.
+
+        May block for a moment: it is called in a thread. Raises `OSError` where it cannot look now.
+        """
+        return []
 
     def recover(self) -> None:
         """Clean up after an agent that was killed."""

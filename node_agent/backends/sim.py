@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from typing_extensions import override
+
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError
 from slurm_interleave.client.sim.settings import SimConfig
-from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target, in_thread
+from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target, User, in_thread
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 
 
@@ -44,6 +46,17 @@ class SimBackend(Backend):
         """Return what the table of allocations says."""
         memory = self._arena.memory_of(job)
         return Seen(memory.context, memory.saved_bytes or memory.resident_bytes)
+
+    @override
+    def users(self) -> list[User]:
+        """Return who works on the devices, and who has memory there, by the table of allocations."""
+        working, holding = self._arena.users()
+        users = [User(w.device, w.worker.pid, working=True, claims=w.job) for w in working]
+        at_work = {(user.device, user.pid) for user in users}
+        places = {(b.device, b.owner.pid): b.job for b in holding}
+        return users + [
+            User(*place, working=False, claims=job) for place, job in places.items() if place not in at_work
+        ]
 
     def recover(self) -> None:
         """Remove half-written copies."""

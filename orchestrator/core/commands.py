@@ -54,6 +54,16 @@ class Operate:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """Tell an agent to kill a process of an interleaved job, which uses a device that it does not hold."""
+
+    node: str
+    job_id: str
+    attempt: str
+    pid: int
+
+
+@dataclass(frozen=True)
 class Grant:
     """Answer *calls*: the member holds its devices, and so do those of *also*."""
 
@@ -131,6 +141,7 @@ Command = (
     | Drop
     | Advance
     | Operate
+    | Stop
     | Grant
     | Refuse
     | Cleared

@@ -17,6 +17,7 @@ from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered, State
 from slurm_interleave.orchestrator.core.status import Standings
 from slurm_interleave.orchestrator.core.switches import Switches
+from slurm_interleave.orchestrator.core.trespass import Trespasses
 from slurm_interleave.orchestrator.core.turns import Turns
 from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key
@@ -44,6 +45,7 @@ class Core:
         self.calls = Calls(self.state, waits, self.order)
         self.turns = Turns(self.state, self.switches, self.order, rules, self.habits)
         self.limits = Limits(self.state, rules)
+        self.trespasses = Trespasses(self.state, self.switches, self.turns.evict)
         self._told: dict[Key, tuple[int, str]] = {}
         self._asked: dict[Key, None] = {}
         self.standings = Standings(self.state, self.switches.active)
@@ -71,15 +73,30 @@ class Core:
                 self._cancel(event)
             case ev.Wake() | ev.HoldCheck():
                 self._timer(event)
-            case ev.Revoke():
-                self.limits.revoke(self.calls.find(event.job_id, event.group), event.at)
-            case ev.Clear():
-                self.clears.clear(self.calls.find(event.job_id, event.group), event)
+            case ev.Revoke() | ev.Clear():
+                self._operator(event)
             case ev.Weigh():
                 self.state.priorities[event.job_id] = event.priority
             case _:
-                self.nodes.handle(event)
+                self._node(event)
         return self._finish(event.at)
+
+    def _operator(self, event: ev.Revoke | ev.Clear) -> None:
+        key = self.calls.find(event.job_id, event.group)
+        if isinstance(event, ev.Clear):
+            self.clears.clear(key, event)
+        else:
+            self.limits.revoke(key, event.at)
+
+    def _node(self, event: ev.NodeEvent) -> None:
+        match event:
+            case ev.NodeUp():
+                self.trespasses.node_up(event.node, event.trespass)
+            case ev.NodeDown():
+                self.trespasses.node_down(event.node)
+            case ev.Used():
+                self.trespasses.used(event)
+        self.nodes.handle(event)
 
     def _acquire(self, event: ev.Acquire) -> None:
         waiter, new = self.calls.acquire(event)

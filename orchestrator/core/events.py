@@ -40,6 +40,7 @@ class NodeUp:
     node: str
     jobs: tuple[Registration, ...]
     memory: tuple[tuple[int, int], ...] = ()  # of each device, by minor number, in bytes
+    trespass: str = "warn"  # what the site does with trespassers: warn, save or kill
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,25 @@ class NodeDown:
 
     at: float
     node: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """A process on a device, as an agent sees it; *job_id* is empty where its job is not interleaved."""
+
+    device: int
+    pid: int
+    job_id: str
+    working: bool  # it runs something there now; else it has memory there
+
+
+@dataclass(frozen=True)
+class Used:
+    """An agent has looked who uses its node's devices."""
+
+    at: float
+    node: str
+    uses: tuple[Use, ...]
 
 
 @dataclass(frozen=True)
@@ -177,5 +197,5 @@ class Wake:
 
 
 CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Clear | Weigh
-NodeEvent = NodeUp | NodeDown | Registered | PartOver | JobOver | OperationDone
+NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
 Event = CallEvent | NodeEvent

@@ -43,6 +43,8 @@ class Nodes:
                 self.up(event)
             case ev.NodeDown():
                 self.down(event.node)
+            case ev.Used():
+                pass  # see trespass.py
             case _:
                 assert_never(event)
         self._take_up_aside(event.at)

@@ -43,7 +43,8 @@ class AgentLinkService(rpc.AgentLinkServicer):
         reader = asyncio.create_task(self._read(link, request_iterator))
         reader.add_done_callback(lambda _: link.end())
         try:
-            await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, jobs, link.memory))
+            up = ev.NodeUp(self._arbiter.now(), link.node, jobs, link.memory, link.trespass)
+            await self._arbiter.tell(up)
             log.info("agent.connected", extra={"node": link.node, "jobs": len(jobs)})
             while not link.ended:
                 for order in await link.next():
@@ -65,7 +66,7 @@ class AgentLinkService(rpc.AgentLinkServicer):
         hello = first.hello
         devices = tuple(device.index for device in hello.devices)
         memory = tuple((device.index, device.memory_bytes) for device in hello.devices)
-        link = Link(hello.node, devices, self._arbiter.now(), memory)
+        link = Link(hello.node, devices, self._arbiter.now(), memory, hello.trespass)
         known = [reservation(placement) for placement in self._reservations.on_node(hello.node)]
         welcome = pb.Welcome(cluster=self._cluster, reservations=known)
         link.send(pb.AgentOrder(welcome=welcome))
@@ -93,6 +94,11 @@ class AgentLinkService(rpc.AgentLinkServicer):
                 over = message.over
                 await self._arbiter.tell(ev.PartOver(now, link.node, over.job_id, over.attempt))
                 log.info("job.over", extra={"job": over.job_id, "node": link.node})
+            case "uses":
+                uses = tuple(
+                    ev.Use(use.device, use.pid, use.job_id, use.working) for use in message.uses.uses
+                )
+                self._arbiter.post(ev.Used(now, link.node, uses))
             case _:
                 self._arbiter.post(*(_done(now, link.node, done) for done in message.done))
 

@@ -16,9 +16,9 @@ from slurm_interleave.orchestrator.auth import Caller, Gate
 from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.core import RETURN_GRACE_S
 from slurm_interleave.orchestrator.core.events import Revoke
-from slurm_interleave.orchestrator.links import Links
+from slurm_interleave.orchestrator.links import Link, Links
 from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
-from slurm_interleave.orchestrator.services.views import context_status, group_status
+from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
 
 
 class InterleaveService(rpc.InterleaveServicer):
@@ -128,11 +128,20 @@ class InterleaveService(rpc.InterleaveServicer):
             raise UnknownGroup(f"group {request.group} is not known, or no job of yours is in it")
         return pb.StatusReply(
             groups=[group_status(core, name, self._arbiter.now()) for name in seen],
-            nodes=[
-                pb.NodeStatus(name=link.node, connected=True, since=link.since, devices=len(link.devices))
-                for link in self._links.all()
-            ],
+            nodes=[self._node(link, caller) for link in self._links.all()],
         )
+
+    def _node(self, link: Link, caller: Caller) -> pb.NodeStatus:
+        trespasses = self._arbiter.core.trespasses
+        members = self._arbiter.core.state.members
+        status = pb.NodeStatus(name=link.node, connected=True, since=link.since, devices=len(link.devices))
+        if caller.operator:
+            status.trespass_count = trespasses.counts.get(link.node, 0)
+        for seen in trespasses.on(link.node):
+            member = members.get(seen.key) if seen.key is not None else None
+            if caller.operator or (member is not None and member.uid == caller.uid):
+                status.trespasses.append(trespass_status(seen))
+        return status
 
     async def ListSlices(self, request: pb.ListSlicesRequest, context: Any) -> AsyncIterator[pb.SlicePage]:
         """Send the slices that the caller may see, page by page."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.trespass import Trespass
 from slurm_interleave.sql.rows import Key, Part
 
 
@@ -36,3 +37,9 @@ def _member(core: Core, key: Key, at: float) -> pb.MemberStatus:
 def context_status(part: Part) -> pb.ContextStatus:
     """Return where the device state of a member is on one node."""
     return pb.ContextStatus(node=part.node, devices=part.devices, state=part.context.value, bytes=part.bytes)
+
+
+def trespass_status(seen: Trespass) -> pb.Trespass:
+    """Return a process that is where it must not be."""
+    job_id = seen.key.job_id if seen.key is not None else ""
+    return pb.Trespass(device=seen.device, pid=seen.pid, job_id=job_id, since=seen.since, reason=seen.reason)

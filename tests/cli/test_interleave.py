@@ -261,3 +261,20 @@ def test_clear_of_a_job_that_is_not_faulted_is_one_line(call: Call, orchestrator
 
     assert done.status == 1
     assert done.err == "interleave: error: job 17 is not faulted; see: interleave status\n"
+
+
+def test_status_names_those_who_use_a_device_without_a_lease(
+    call: Call, orchestrator: GivenOrchestrator
+) -> None:
+    seen = [
+        pb.Trespass(device=1, pid=4711, job_id="17", since=0, reason="it works without a lease"),
+        pb.Trespass(device=0, pid=12, since=0, reason="it belongs to no interleaved job"),
+    ]
+    node = pb.NodeStatus(name="n1", connected=True, trespasses=seen, trespass_count=2)
+    orchestrator.reply = pb.StatusReply(groups=[demo_group()], nodes=[node])
+
+    done = call(main, "status")
+
+    first, second = done.err.splitlines()
+    assert first.startswith("node n1: trespass on device 1: process 4711 of job 17: it works without a lease")
+    assert second.startswith("node n1: trespass on device 0: process 12: it belongs to no interleaved job")

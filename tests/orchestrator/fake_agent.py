@@ -34,6 +34,8 @@ class FakeAgent:
         self.orders: list[pb.Operate] = []
         self.messages: list[int] = []  # how many orders came in each
         self.ordered: asyncio.Queue[pb.Operate] = asyncio.Queue()
+        self.stops: asyncio.Queue[pb.Stop] = asyncio.Queue()
+        self.trespass = "warn"
         self.welcome = pb.Welcome()
         self._after: dict[str, bool] = {}
         self._registered: dict[str, asyncio.Event] = {}
@@ -72,7 +74,9 @@ class FakeAgent:
 
     def hello(self) -> pb.Hello:
         devices = [pb.Device(index=index, uuid=f"SIM-{self.node}-{index}") for index in range(4)]
-        return pb.Hello(node=self.node, version="test", devices=devices, jobs=self.jobs.values())
+        return pb.Hello(
+            node=self.node, version="test", devices=devices, jobs=self.jobs.values(), trespass=self.trespass
+        )
 
     async def start(self, job: str, group: str = "demo", *devices: int, **more: Any) -> str:
         """Start a job, on device 0 if the test names none; return its token when it is registered."""
@@ -107,6 +111,13 @@ class FakeAgent:
         done = pb.OperationDone(operation_id=order.operation_id, job_id=order.job_id, **result)
         await self._stream.write(pb.AgentMessage(done=[done]))
 
+    async def sees(self, *uses: pb.Use) -> None:
+        """Say who uses the devices now."""
+        await self._stream.write(pb.AgentMessage(uses=pb.Uses(uses=uses)))
+
+    async def next_stop(self) -> pb.Stop:
+        return await asyncio.wait_for(self.stops.get(), WAIT_S)
+
     async def next_order(self) -> pb.Operate:
         return await asyncio.wait_for(self.ordered.get(), WAIT_S)
 
@@ -116,6 +127,8 @@ class FakeAgent:
             while (order := await self._stream.read()) is not grpc.aio.EOF:
                 if order.HasField("registered"):
                     self._registered[order.registered.job_id].set()
+                if order.HasField("stop"):
+                    self.stops.put_nowait(order.stop)
                 if order.operate:
                     self.messages.append(len(order.operate))
                 for operate in order.operate:

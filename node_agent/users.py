@@ -1,0 +1,117 @@
+"""Who uses the node's devices: told to the orchestrator, which knows who may; trespassers are killed here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.backends.protocol import Backend, User
+from slurm_interleave.node_agent.link import Link
+from slurm_interleave.node_agent.state import State
+
+log = logging.getLogger(__name__)
+_MARK = b"INTERLEAVE_JOB_ID="
+
+
+class Users:
+    """Looks at the users of all devices every *every_s* seconds."""
+
+    def __init__(self, state: State, backend: Backend, link: Link, every_s: float) -> None:
+        """Say what is seen through *link*."""
+        self._state = state
+        self._backend = backend
+        self._link = link
+        self._every_s = every_s
+        self._said = False  # that somebody is there
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once. While the orchestrator is away nobody could say who trespasses."""
+        if not self._link.connected.is_set():
+            return
+        uids = self._uids()
+        try:
+            uses = await asyncio.to_thread(self._uses, uids)
+        except OSError as error:
+            log.warning("users.blind", extra={"reason": str(error)})
+            return
+        if uses or self._said:
+            self._link.send(pb.AgentMessage(uses=pb.Uses(uses=uses)))
+        self._said = bool(uses)
+
+    def stop(self, order: pb.Stop) -> None:
+        """Kill a trespasser, if it still is a process of that job."""
+        job = self._state.jobs.get(order.job_id)
+        if job is None or job.attempt != order.attempt or job.ended:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(order.pid)
+            try:
+                # The descriptor is this process's for ever; so what is checked now is what is killed.
+                users = [user for user in self._backend.users() if user.pid == order.pid]
+                if any(owner(user, self._uids()) == order.job_id for user in users):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    log.warning("trespass.killed", extra={"job": order.job_id, "pid": order.pid})
+            finally:
+                os.close(descriptor)
+
+    def _uids(self) -> dict[str, int]:
+        return {job.job_id: job.request.uid for job in self._state.jobs.values() if not job.ended}
+
+    def _uses(self, uids: Mapping[str, int]) -> list[pb.Use]:
+        return [
+            pb.Use(device=user.device, pid=user.pid, job_id=owner(user, uids), working=user.working)
+            for user in self._backend.users()
+        ]
+
+
+def owner(user: User, uids: Mapping[str, int], proc: Path = Path("/proc")) -> str:
+    """Return which of the jobs in *uids* (with their users) the process belongs to; "" for none.
+
+    A process that has unset its variables is known by those who started it. Another user's never counts.
+    """
+    uid = _uid(proc / str(user.pid))
+    for pid in _line(user.pid, proc):
+        job = _job_in_environment(proc / str(pid))
+        if job in uids:
+            return job if uids[job] == uid else ""
+    return user.claims if uids.get(user.claims, -1) == uid else ""
+
+
+def _line(pid: int, proc: Path) -> Iterator[int]:
+    """Yield *pid* and those that it descends from."""
+    while pid > 1:
+        yield pid
+        pid = int(_status(proc / str(pid)).get("PPid", "0"))
+
+
+def _uid(process: Path) -> int | None:
+    uids = _status(process).get("Uid", "").split()
+    return int(uids[0]) if uids else None
+
+
+def _status(process: Path) -> dict[str, str]:
+    """Return the fields of proc_pid_status(5); none for a process that has ended."""
+    with contextlib.suppress(OSError):
+        lines = (process / "status").read_text(errors="replace").splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {}
+
+
+def _job_in_environment(process: Path) -> str:
+    with contextlib.suppress(OSError):
+        for variable in (process / "environ").read_bytes().split(b"\0"):
+            if variable.startswith(_MARK):
+                return variable.removeprefix(_MARK).decode(errors="replace")
+    return ""
