@@ -26,7 +26,8 @@ from slurm_interleave.node_agent.folders import JobFolders
 from slurm_interleave.node_agent.forward import Forwarder
 from slurm_interleave.node_agent.jobs import Jobs
 from slurm_interleave.node_agent.link import Link
-from slurm_interleave.node_agent.operations import Operations, Result
+from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.results import Result
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 from slurm_interleave.node_agent.state import Job, Reservation, State
 from slurm_interleave.node_agent.users import Users

@@ -7,31 +7,21 @@ import contextlib
 import logging
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from slurm_interleave.client.core.errors import Busy, WrongState
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import contexts
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
+from slurm_interleave.node_agent.results import Result, Results
 from slurm_interleave.node_agent.state import Job, State
-from slurm_interleave.node_agent.waits import within
+from slurm_interleave.node_agent.waits import Limit
 
 log = logging.getLogger(__name__)
 ALREADY_RUNNING = "already-running"
 _LOG_S = 0.005  # the log comes so much later, when the result is on its way
-_KEPT = 1000  # operations that are remembered
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished operation. *bytes* is what the saved context takes, or what came back."""
-
-    outcome: Outcome
-    bytes: int = 0
-    seconds: float = 0.0
 
 
 class Operations:
@@ -55,9 +45,10 @@ class Operations:
         self._timeout_s = timeout_s
         self._channel_of = channel_of
         self._grace_s = grace_s
-        self._results: OrderedDict[str, asyncio.Future[Result]] = OrderedDict()
+        self.results = Results()
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
+        self._limits: dict[str, Limit] = {}  # of what is under way, by job
         self._waiting: list[str] = []  # jobs with an order that waits for others
 
     def refresh(self, job: Job) -> JobContext:
@@ -107,15 +98,15 @@ class Operations:
         operations named in *after* have succeeded, and not at all if one failed. One that is not known was
         done in an earlier life of this agent.
         """
-        if operation in self._results:
-            return await asyncio.shield(self._results[operation])
-        before = [self._results[number] for number in after if number in self._results]
+        if (known := self.results.get(operation)) is not None:
+            return await asyncio.shield(known)
+        before = [known for number in after if (known := self.results.get(number)) is not None]
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._keep(operation, result)
+        self.results.keep(operation, result)
         try:
             result.set_result(await self._order_after(before, verb, job_id, attempt, beside=beside))
         except Exception as error:  # noqa: BLE001 - whatever it is, the orchestrator waits for an answer
-            del self._results[operation]
+            self.results.forget(operation)
             result.set_result(self._broken(operation, job_id, error))
         finally:
             result.cancel()  # without effect where it is there
@@ -140,28 +131,22 @@ class Operations:
             raise WrongState(refusal)
         operation = f"{verb.value}-{uuid.uuid4().hex}"
         work = self._call(job, verb, decision.during, mover)
-        self._keep(operation, asyncio.create_task(work, name=operation))
+        self.results.keep(operation, asyncio.create_task(work, name=operation))
         return operation
 
-    def find(self, operation: str) -> asyncio.Future[Result] | None:
-        """Return an operation by its id, finished or not."""
-        return self._results.get(operation)
-
     async def discard(self, job: Job) -> None:
-        """Forget the state of *job*, which has ended, wherever it is; a move under way is stopped."""
-        target = self._targets.get(job.job_id)
-        if target is not None:
-            target.stop.set()
+        """Forget the state of *job*, which has ended, wherever it is.
+
+        A move under way is stopped; one that does not stop is not waited for.
+        """
+        if job.job_id in self._targets:
+            self._targets[job.job_id].stop.set()
+            self._limits[job.job_id].shorten(self._grace_s)
         async with self._lock(job.job_id):
             result = await self._run(job, Verb.DISCARD, job.context.state, self.backend)
         self._locks.pop(job.job_id, None)
         if not result.outcome.ok:
             log.error("discard.failed", extra={"job": job.job_id, "reason": result.outcome.error})
-
-    def _keep(self, operation: str, result: asyncio.Future[Result]) -> None:
-        self._results[operation] = result
-        while len(self._results) > _KEPT and next(iter(self._results.values())).done():
-            self._results.popitem(last=False)
 
     def _lock(self, job_id: str) -> asyncio.Lock:
         return self._locks.setdefault(job_id, asyncio.Lock())
@@ -220,12 +205,13 @@ class Operations:
         before, start = job.context, time.monotonic()
         target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended)
         self._targets[job.job_id] = target
+        self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
         job.context = replace(before, state=during)
         self._state.save_context(job)
         try:
             outcome = await self._ask(mover, verb, target, before)
         finally:
-            del self._targets[job.job_id]
+            del self._targets[job.job_id], self._limits[job.job_id]
         job.context = contexts.after(outcome, verb, before, in_app=mover.in_app)
         self._state.save_context(job)
         seconds = time.monotonic() - start
@@ -236,10 +222,11 @@ class Operations:
         """Return the mover's outcome; of one that raises, where the backend sees the state."""
         try:
             work = getattr(mover, verb.value)(target)
-            outcome: Outcome = await within(target.deadline_s + self._grace_s, work)
+            outcome: Outcome = await self._limits[target.job].over(work)
         except asyncio.TimeoutError:
+            when = "when it was told to stop" if target.stop.is_set() else f"within {target.deadline_s:g} s"
             target.stop.set()
-            text = f"backend {mover.name} gave no answer to {verb.value} within {target.deadline_s:g} s"
+            text = f"backend {mover.name} gave no answer to {verb.value} {when}"
             return Outcome(Context.FAULTED, error=text)
         except Exception as error:
             log.exception("backend.broken", extra={"job": target.job, "backend": mover.name})

@@ -16,7 +16,8 @@ from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_
 from slurm_interleave.node_agent.backends.channel import Channel, ChannelMover, Channels
 from slurm_interleave.node_agent.backends.protocol import Mover
 from slurm_interleave.node_agent.contexts import Verb
-from slurm_interleave.node_agent.operations import ALREADY_RUNNING, Operations, Result
+from slurm_interleave.node_agent.operations import ALREADY_RUNNING, Operations
+from slurm_interleave.node_agent.results import Result
 from slurm_interleave.node_agent.state import Job, State
 
 _STATES = {
@@ -63,14 +64,16 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         """Say how an operation stands."""
         if request.operation_id == ALREADY_RUNNING:
             return v1.GetOperationResponse(status=v1.OPERATION_STATUS_COMPLETE)
-        task = self._operations.find(request.operation_id)
+        results = self._operations.results
+        task = results.get(request.operation_id)
         if task is None:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"no operation {request.operation_id!r} on this node"
             )
             raise AssertionError  # abort has raised
         if not task.done():
-            return v1.GetOperationResponse(status=v1.OPERATION_STATUS_PENDING)
+            elapsed_ms = round(results.seconds(request.operation_id) * 1000)
+            return v1.GetOperationResponse(status=v1.OPERATION_STATUS_PENDING, elapsed_ms=elapsed_ms)
         return _operation(task.result())
 
     async def Status(self, _request: v1.StatusRequest, _context: Any) -> v1.StatusResponse:
@@ -118,7 +121,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
     async def _begin(self, request: v1.SnapshotRequest | v1.RestoreRequest, verb: Verb) -> str:
         job = self._find(request.job_id)
         operation = self._operations.call(job, verb, self._mover(request.backend_config))
-        task = self._operations.find(operation)
+        task = self._operations.results.get(operation)
         if task is not None:
             task.add_done_callback(lambda _: self._moved(job))
         return operation

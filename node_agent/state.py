@@ -12,15 +12,17 @@ import errno
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import JobContext
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 _JOURNAL_LINES = 10_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -164,11 +166,28 @@ class State:
                 log.info("state.void", extra={"reason": "the host was booted since"})
                 return
             self._series = stored["series"]
-            self.jobs = {job.job_id: job for job in map(_job, stored["jobs"])}
-            self.reservations = {r.job: r for r in map(_reservation, stored["reservations"])}
+            self.jobs = {job.job_id: job for job in self._readable(_job, stored["jobs"])}
+            self.reservations = {r.job: r for r in self._readable(_reservation, stored["reservations"])}
         except (ValueError, KeyError, TypeError) as error:
-            log.warning("state.unreadable", extra={"path": self._path, "reason": repr(error)})
+            self._unreadable(error)
         self._read_journal()
+
+    def _readable(self, read: Callable[[dict[str, Any]], T], stored: Iterable[dict[str, Any]]) -> Iterator[T]:
+        """Yield what can be read: an entry that cannot, of whatever release, costs no other."""
+        for entry in stored:
+            one = self._one(read, entry)
+            if one is not None:
+                yield one
+
+    def _one(self, read: Callable[[dict[str, Any]], T], entry: dict[str, Any]) -> T | None:
+        try:
+            return read(entry)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._unreadable(error)
+            return None
+
+    def _unreadable(self, error: Exception) -> None:
+        log.warning("state.unreadable", extra={"path": self._path, "reason": repr(error)})
 
     def _read_journal(self) -> None:
         """Take what moved since the file was written, then begin a new series."""
@@ -177,8 +196,8 @@ class State:
         for line in self._journal.read_text().splitlines():
             entry = _entry(line)
             job = self.jobs.get(entry.get("job", ""))
-            if job is not None and (entry["series"], entry["attempt"]) == (self._series, job.attempt):
-                job.context = _context(entry["context"])
+            if job is not None and (entry.get("series"), entry.get("attempt")) == (self._series, job.attempt):
+                job.context = _context(entry.get("context", {}))
         self.save()
 
 
@@ -192,9 +211,9 @@ def _entry(line: str) -> dict[str, Any]:
 
 
 def _job(stored: dict[str, Any]) -> Job:
-    raw = dict(stored)
-    request = Request(**raw.pop("request"))
-    context = _context(raw.pop("context"))
+    raw = _known(Job, stored)
+    request = Request(**_known(Request, raw.pop("request")))
+    context = _context(raw.pop("context", {}))
     return Job(
         **raw,
         request=replace(request, devices=tuple(request.devices), nodes=tuple(request.nodes)),
@@ -203,10 +222,19 @@ def _job(stored: dict[str, Any]) -> Job:
 
 
 def _context(stored: dict[str, Any]) -> JobContext:
-    context = JobContext(**stored)
-    return replace(context, state=Context(context.state))
+    context = JobContext(**_known(JobContext, stored))
+    try:
+        return replace(context, state=Context(context.state))
+    except ValueError:  # a word of a later release
+        return replace(context, state=Context.UNKNOWN)
+
+
+def _known(kind: type[Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Return what this release knows of *stored*, which an earlier or later one may have written."""
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in stored.items() if name in names}
 
 
 def _reservation(stored: dict[str, Any]) -> Reservation:
-    reservation = Reservation(**stored)
+    reservation = Reservation(**_known(Reservation, stored))
     return replace(reservation, devices=tuple(reservation.devices), nodes=tuple(reservation.nodes))

@@ -9,24 +9,40 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def within(seconds: float, work: Awaitable[T]) -> T:
-    """Await *work* in the calling task: `asyncio.wait_for` takes a task more, and so some turns of the loop.
+class Limit:
+    """How long one thing may take. It may become shorter while it is awaited."""
 
-    Raises `asyncio.TimeoutError` if *work* had to be cancelled after *seconds*.
-    """
-    late = False
+    def __init__(self, seconds: float) -> None:
+        """Begin to count at `over`."""
+        self._seconds = seconds
+        self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
 
-    def cancel() -> None:
-        nonlocal late
-        late = task is not None and task.cancel()
+    async def over(self, work: Awaitable[T]) -> T:
+        """Await *work* in the calling task: `asyncio.wait_for` takes a task more, and so turns of the loop.
 
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    timer = loop.call_later(seconds, cancel)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if late:
-            raise asyncio.TimeoutError from None
-        raise
-    finally:
-        timer.cancel()
+        Raises `asyncio.TimeoutError` if *work* had to be cancelled.
+        """
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._cancel)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._late:
+                raise asyncio.TimeoutError from None
+            raise
+        finally:
+            self._timer.cancel()
+            self._task = None
+
+    def shorten(self, seconds: float) -> None:
+        """Allow *seconds* more from now at most."""
+        if self._task is not None and self._timer is not None:
+            loop = asyncio.get_running_loop()
+            if loop.time() + seconds < self._timer.when():
+                self._timer.cancel()
+                self._timer = loop.call_later(seconds, self._cancel)
+
+    def _cancel(self) -> None:
+        self._late = self._task is not None and self._task.cancel()

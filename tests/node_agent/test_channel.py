@@ -18,7 +18,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
 from slurm_interleave.node_agent.agent import Agent
-from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, start_job
+from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, hook, start_job
 
 OFFLOAD, DISCARD = v1.SUSPEND_MODE_OFFLOAD, v1.SUSPEND_MODE_DISCARD
 
@@ -156,6 +156,19 @@ async def test_a_lost_channel_fails_the_command_in_flight(
 
     assert (done.ok, done.context) == (False, "resident")
     assert "channel was lost" in done.error
+
+
+async def test_an_application_that_never_answers_does_not_hold_up_its_end(
+    app: App, folder: Path, orchestrator: FakeOrchestrator, agent: Agent
+) -> None:
+    agent._operations._grace_s = 0.1
+    orchestrator.operate("SNAPSHOT", "17", "1-1")
+    await app.hears()
+
+    reply = await asyncio.wait_for(hook(folder, verb="job-end", job="17"), 10)
+
+    assert reply["ok"]
+    assert (await orchestrator.hears("done")).ok is False
 
 
 async def test_an_old_streams_end_does_not_evict_the_new_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,22 @@ class Hangs(NoopBackend):
         return Outcome(Context.SAVED)
 
 
+class HangsForGood(NoopBackend):
+    """Hangs for job 17 whatever it is told."""
+
+    def __init__(self) -> None:
+        super().__init__("n1", 1)
+        self.began = asyncio.Event()
+        self.end = threading.Event()
+
+    @override
+    async def snapshot(self, target: Target) -> Outcome:
+        self.began.set()
+        if target.job == "17":
+            await in_thread(lambda: self.end.wait(60))
+        return Outcome(Context.SAVED)
+
+
 class Counts(NoopBackend):
     def __init__(self) -> None:
         super().__init__("n1", 1)
@@ -65,13 +82,13 @@ class Counts(NoopBackend):
         return Outcome(Context.SAVED, 5)
 
 
-def operations(folder: Path, backend: NoopBackend) -> tuple[Operations, State]:
+def operations(folder: Path, backend: NoopBackend, timeout_s: float = 0.05) -> tuple[Operations, State]:
     state = State(folder)
     for name in ("17", "18"):
         request = Request(name, "demo", "", (0,), 0, 0)
         state.jobs[name] = Job(request, "a", "token", JobContext(Context.RESIDENT))
     state.save()
-    return Operations(state, backend, 0.05, lambda _: None, grace_s=0.05), state
+    return Operations(state, backend, timeout_s, lambda _: None, grace_s=0.05), state
 
 
 async def test_a_backend_that_raises_leaves_the_job_faulted_with_the_reason(tmp_path: Path) -> None:
@@ -96,6 +113,35 @@ async def test_a_backend_that_hangs_faults_its_own_job_alone(tmp_path: Path) -> 
     assert (await stuck).outcome == Outcome(
         Context.FAULTED, error="backend noop gave no answer to snapshot within 0.05 s"
     )
+
+
+async def test_a_backend_that_hangs_for_good_is_given_up_when_its_job_ends(tmp_path: Path) -> None:
+    backend = HangsForGood()
+    moving, state = operations(tmp_path, backend, timeout_s=600)
+    job = state.jobs["17"]
+    saving = asyncio.create_task(moving.order("1-1", Verb.SNAPSHOT, "17", "a"))
+    await backend.began.wait()
+
+    job.ended = True
+    await asyncio.wait_for(moving.discard(job), 10)
+
+    result = await asyncio.wait_for(saving, 10)
+    assert result.outcome.error == "backend noop gave no answer to snapshot when it was told to stop"
+    assert (await moving.order("1-2", Verb.SNAPSHOT, "18", "a")).outcome.ok
+    backend.end.set()
+
+
+async def test_the_seconds_of_an_operation_count_while_it_is_under_way(tmp_path: Path) -> None:
+    backend = HangsForGood()
+    moving, _ = operations(tmp_path, backend, timeout_s=600)
+    saving = asyncio.create_task(moving.order("1-1", Verb.SNAPSHOT, "17", "a"))
+    await backend.began.wait()
+
+    first, second = moving.results.seconds("1-1"), moving.results.seconds("1-1")
+
+    assert 0 < first < second
+    backend.end.set()
+    assert (await saving).seconds >= second
 
 
 async def test_an_order_that_comes_twice_at_once_is_carried_out_once(tmp_path: Path) -> None:

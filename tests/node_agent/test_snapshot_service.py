@@ -187,6 +187,7 @@ async def test_a_second_operation_during_a_move_is_aborted(
                 assert (await refusal(call))[0] is grpc.StatusCode.ABORTED
             pending = await stub.GetOperation(v1.GetOperationRequest(operation_id=operation))
             assert pending.status == v1.OPERATION_STATUS_PENDING
+            assert pending.elapsed_ms > 0
 
 
 async def test_an_unknown_operation_is_not_found(stub: Any) -> None:

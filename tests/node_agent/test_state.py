@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,49 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_agent(tmp_path: Path, text
     (tmp_path / "agent.json").write_text(text)
 
     assert State(tmp_path).jobs == {}
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], object]) -> State:
+    """Return what is read of the state of job 17 after *change*."""
+    state = State(folder)
+    state.jobs["17"] = JOB
+    state.save()
+    path = folder / "agent.json"
+    stored = json.loads(path.read_text())
+    change(stored)
+    path.write_text(json.dumps(stored))
+    return State(folder)
+
+
+def test_what_a_later_release_wrote_is_read_as_far_as_it_is_known(tmp_path: Path) -> None:
+    def add(stored: dict[str, Any]) -> None:
+        job = stored["jobs"][0]
+        stored["colour"] = job["colour"] = job["request"]["colour"] = job["context"]["colour"] = "green"
+
+    assert rewritten(tmp_path, add).jobs == {"17": JOB}
+
+
+def test_what_an_earlier_release_did_not_write_has_its_default(tmp_path: Path) -> None:
+    def remove(stored: dict[str, Any]) -> None:
+        job = stored["jobs"][0]
+        del job["had_processes"], job["ended"], job["request"]["nodes"], job["context"]["in_app"]
+
+    [job] = rewritten(tmp_path, remove).jobs.values()
+
+    assert job.context == replace(JOB.context, in_app=False)
+    assert job.request == replace(JOB.request, nodes=())
+
+
+def test_a_job_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    state = rewritten(tmp_path, lambda stored: stored["jobs"].insert(0, {"request": 5}))
+
+    assert state.jobs == {"17": JOB}
+
+
+def test_a_state_that_only_a_later_release_knows_is_unknown(tmp_path: Path) -> None:
+    state = rewritten(tmp_path, lambda stored: stored["jobs"][0]["context"].update(state="compressed"))
+
+    assert state.jobs["17"].context.state is Context.UNKNOWN
 
 
 def test_each_node_of_one_host_has_its_own_folders(tmp_path: Path) -> None:

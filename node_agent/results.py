@@ -1,0 +1,48 @@
+"""Operations by id: under way, or ended with a result."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from slurm_interleave.node_agent.contexts import Outcome
+
+_KEPT = 1000  # operations that are remembered
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished operation. *bytes* is what the saved context takes, or what came back."""
+
+    outcome: Outcome
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Results:
+    """All operations that this agent remembers; the oldest are forgotten, but none that is under way."""
+
+    def __init__(self) -> None:
+        self._futures: OrderedDict[str, asyncio.Future[Result]] = OrderedDict()
+        self._began: dict[str, float] = {}
+
+    def keep(self, operation: str, result: asyncio.Future[Result]) -> None:
+        """Remember an operation that begins now."""
+        self._futures[operation], self._began[operation] = result, time.monotonic()
+        while len(self._futures) > _KEPT and next(iter(self._futures.values())).done():
+            forgotten, _ = self._futures.popitem(last=False)
+            del self._began[forgotten]
+
+    def get(self, operation: str) -> asyncio.Future[Result] | None:
+        """Return an operation by its id, finished or not."""
+        return self._futures.get(operation)
+
+    def seconds(self, operation: str) -> float:
+        """Return for how long a known operation has been under way."""
+        return time.monotonic() - self._began[operation]
+
+    def forget(self, operation: str) -> None:
+        """Make the id as good as new."""
+        del self._futures[operation], self._began[operation]
