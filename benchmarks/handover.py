@@ -54,7 +54,8 @@ class Bench:
         """Start everything; *stack* ends what this process plays."""
         self._empty = channel((await self._stand.empty_server()).address)
         server = await self._stand.orchestrator("pair")
-        tokens, channels = await self._stand.agent(server), Channels(server.address)
+        _, tokens = await self._stand.agent(server)
+        channels = Channels(server.address)
         self._pair = [Member(channels.one(), job, "pair", token) for job, token in tokens.items()]
         self._small = await self._fleet(stack, "small", groups=1, members=2)
         self._large = await self._fleet(stack, "large", groups=1000, members=10)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,8 +102,10 @@ class Stand:
         program = [sys.executable, "-m", "slurm_interleave.orchestrator.daemon"]
         return await self._start(name, [*program, "--config", str(config)])
 
-    async def agent(self, orchestrator: Server) -> dict[str, str]:
-        """Start `interleave-agent` for one device and two jobs that share it; return their tokens."""
+    async def agent(
+        self, orchestrator: Server, jobs: Sequence[str] = ("1", "2"), backend: str = "noop"
+    ) -> tuple[Server, dict[str, str]]:
+        """Start `interleave-agent` for one device and jobs that share it; return it and their tokens."""
         folder = self._folder / "agent"
         folder.mkdir()
         config = folder / "agent.toml"
@@ -111,13 +114,13 @@ class Stand:
             f'orchestrator = "{orchestrator.address}"\n'
             f'run_dir = "{folder}/run"\n'
             f'state_dir = "{folder}/state"\n'
-            f'backend = "noop"\n'
+            f'backend = "{backend}"\n'
             f'auth = "none"\n'
             f'[sim]\ndirectory = "{folder}/sim"\n'
         )
         program = [sys.executable, "-m", "slurm_interleave.node_agent.daemon"]
-        await self._start("agent", [*program, "--config", str(config), "--node", "n0"])
-        return {job: await _start_job(folder / "run" / "agent.sock", job) for job in ("1", "2")}
+        server = await self._start("agent", [*program, "--config", str(config), "--node", "n0"])
+        return server, {job: await _start_job(folder / "run" / "agent.sock", job) for job in jobs}
 
     async def _start(self, name: str, command: list[str]) -> Server:
         log = self._folder / f"{name}.log"
