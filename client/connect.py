@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import grpc
@@ -38,6 +39,8 @@ class ClientConfig:
     auth: str = "munge"
     # Socket of munged; empty: munged's own default.
     munge_socket: str = ""
+    # Socket of this node's agent, at which jobs register where there is no Slurm.
+    agent_socket: Path = Path("/run/interleave/register.sock")
 
 
 def credentials(auth: str, munge_socket: str = "", token: str = "") -> Metadata:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from slurm_interleave.client.core.errors import InterleaveError, NotRegistered
 from slurm_interleave.client.core.names import parse_phase
+from slurm_interleave.client.registration import registered
 from slurm_interleave.client.session import Lease, Member, Session, say
 
 _OUTSIDE = Lease(epoch=0, waited_s=0.0, context_restored=False, switch_s=0.0)
@@ -31,16 +32,26 @@ class Interleaver:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Interleaver:
-        """Return the interleaver of the job that this process belongs to, as its environment says."""
+        """Return the interleaver of the job that this process belongs to, as its environment says.
+
+        Where INTERLEAVE_GROUP is set and neither Slurm nor `interleave register` has registered a job, this
+        process is registered with its node's agent, as a job of its own or as part of INTERLEAVE_JOB.
+        """
         group = environ.get("INTERLEAVE_GROUP", "")
         if not group or environ.get("INTERLEAVE_DISABLE", "") not in ("", "0"):
             return cls(None)
+        unregistered = ""
+        try:
+            environ = registered(environ)
+        except NotRegistered as error:  # told at the first acquire
+            unregistered = str(error)
         member = Member(
             job_id=environ.get("INTERLEAVE_JOB_ID") or environ.get("SLURM_JOB_ID", ""),
             group=group,
             node=environ.get("INTERLEAVE_NODE") or environ.get("SLURMD_NODENAME", "this node"),
             address=environ.get("INTERLEAVE_ORCHESTRATOR", ""),
             token=environ.get("INTERLEAVE_TOKEN", ""),
+            unregistered=unregistered,
         )
         return cls(Session(member))
 
@@ -123,6 +134,8 @@ class Interleaver:
 def _require_registration(member: Member) -> None:
     if member.address and member.token:
         return
+    if member.unregistered:
+        raise NotRegistered(f"this process cannot join group {member.group}: {member.unregistered}")
     raise NotRegistered(
         f"job {member.job_id} of group {member.group} is not registered on node {member.node}: the node's "
         "interleave-agent did not answer when the job started; ask the administrator to check it "

@@ -44,6 +44,7 @@ class Member:
     node: str
     address: str
     token: str
+    unregistered: str = ""  # why it could not be registered
 
 
 def say(text: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import grpc
 
 from slurm_interleave.client.connect import open_aio_channel
-from slurm_interleave.client.core.hook_server import HookServer
+from slurm_interleave.client.core.groups import DeclaredGroup
+from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import environment, requests, sockets
@@ -27,6 +29,8 @@ from slurm_interleave.node_agent.forward import Forwarder
 from slurm_interleave.node_agent.jobs import Jobs
 from slurm_interleave.node_agent.link import Link
 from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.processes import NO_PROCESS, Process
+from slurm_interleave.node_agent.registrations import Registrations
 from slurm_interleave.node_agent.results import Result
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 from slurm_interleave.node_agent.state import Job, Reservation, State
@@ -46,8 +50,15 @@ _PROLOG_WAIT_S = 0.8
 class Agent:
     """One node's agent; made inside the event loop, `run` serves until it is cancelled."""
 
-    def __init__(self, config: AgentConfig, sim: SimConfig, backend: Backend, state: State) -> None:
-        """Put the parts together; nothing is served yet."""
+    def __init__(
+        self,
+        config: AgentConfig,
+        sim: SimConfig,
+        backend: Backend,
+        state: State,
+        groups: Mapping[str, DeclaredGroup] | None = None,
+    ) -> None:
+        """Put the parts together; nothing is served yet. Jobs may register for *groups* without Slurm."""
         self._config = config
         self._sim = sim
         self._backend = backend
@@ -55,8 +66,12 @@ class Agent:
         self._channels = Channels()
         self._link = Link(config, self._hello, self._take)
         self._operations = Operations(state, backend, config.operation_timeout_s, self._channel_of)
-        self._folders = JobFolders(config, self._variables, self._serve_job)
+        self._folders = JobFolders(
+            config, lambda job: environment.as_text(self._variables(job)), self._serve_job
+        )
         self._jobs = Jobs(state, self._operations, self._folders, self._link.send)
+        here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
+        self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
         self._watch = Watch(state, self._jobs.end, config.watch_s)
         self._users = Users(state, backend, self._link, config.watch_s)
         self.ready = asyncio.Event()
@@ -72,6 +87,7 @@ class Agent:
             stack.push_async_callback(self._folders.close_all)
             stack.push_async_callback(self._orchestrator.close)
             await self._jobs.recover()
+            await stack.enter_async_context(self._registrations)
             hooks = {"job-start": self._job_start, "job-end": self._job_end}
             await stack.enter_async_context(HookServer(self._config.hook_socket, hooks))
             port = await stack.enter_async_context(self._tcp())
@@ -100,21 +116,28 @@ class Agent:
         finally:
             await sockets.stop(server)
 
-    async def _job_start(self, raw: dict[str, Any]) -> Mapping[str, Any]:
+    async def _job_start(self, raw: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         """The prolog: a job is about to start here."""
         job_id = requests.parse_job(raw)
         if not raw.get("devices"):
             await self._wait_for_reservation(job_id)
+        await self._start(raw, self._state.reservations.get(job_id))
+        return {"environment": str(self._folders.environment(self._state.jobs[job_id]))}
+
+    async def _start(
+        self, raw: Mapping[str, Any], reservation: Reservation | None, process: Process = NO_PROCESS
+    ) -> None:
+        """Start a job, and wait a moment until the orchestrator knows it."""
         indices = [device.index for device in self._backend.devices()]
-        request = requests.parse(raw, self._state.reservations.get(job_id), self._config.node, indices)
-        path = await self._jobs.start(request)
+        request = requests.parse(raw, reservation, self._config.node, indices)
+        request = replace(request, pid=process.pid, started=process.started)
+        await self._jobs.start(request)
+        job = self._state.jobs[request.job]
         if self._link.connected.is_set():
             with contextlib.suppress(asyncio.TimeoutError):
-                known = self._jobs.registered(self._state.jobs[job_id])
-                await asyncio.wait_for(known.wait(), _PROLOG_WAIT_S)
-        return {"environment": str(path)}
+                await asyncio.wait_for(self._jobs.registered(job).wait(), _PROLOG_WAIT_S)
 
-    async def _job_end(self, raw: dict[str, Any]) -> Mapping[str, Any]:
+    async def _job_end(self, raw: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         """The epilog: a job is over here."""
         await self._jobs.end(requests.parse_job(raw))
         return {}
@@ -206,10 +229,10 @@ class Agent:
         service = self._service(job.job_id)
         return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder])
 
-    def _variables(self, job: Job, socket: Path) -> str:
+    def _variables(self, job: Job) -> dict[str, str]:
         uuids = {device.index: device.uuid for device in self._backend.devices()}
         mine = [uuids[index] for index in job.request.devices]
-        return environment.as_text(environment.variables(job, self._config, self._sim, mine, socket))
+        return environment.variables(job, self._config, self._sim, mine)
 
 
 def _chains(orders: Iterable[pb.Operate]) -> list[list[pb.Operate]]:

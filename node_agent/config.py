@@ -74,6 +74,11 @@ class AgentConfig:
         return self.run_dir / "jobs" / job
 
     @property
+    def register_socket(self) -> Path:
+        """The socket at which users register jobs without Slurm."""
+        return self.run_dir / "register.sock"
+
+    @property
     def hook_socket(self) -> Path:
         """The socket that prolog and epilog talk to."""
         return self.run_dir / "agent.sock"

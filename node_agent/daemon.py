@@ -9,10 +9,12 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Mapping
 
 from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path
 from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
@@ -36,11 +38,13 @@ def main() -> None:
     args = parser.parse_args()
     logs.set_up(args.log_level)
     try:
-        config, sim = load(config_path(args.config), {"node": args.node})
+        path = config_path(args.config)
+        config, sim = load(path, {"node": args.node})
+        groups = load_groups(path)
         os.umask(0o077)  # what users must reach is opened by name
         _raise_descriptor_limit()
         with only_one(config.state_dir / "agent.lock", "interleave-agent"):
-            asyncio.run(_serve(config, sim))
+            asyncio.run(_serve(config, sim, groups))
     except InterleaveError as error:
         sys.exit(f"interleave-agent: {error}")
 
@@ -58,8 +62,8 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: AgentConfig, sim: SimConfig) -> None:
-    agent = Agent(config, sim, backend_of(config, sim), State(config.state_dir))
+async def _serve(config: AgentConfig, sim: SimConfig, groups: Mapping[str, DeclaredGroup]) -> None:
+    agent = Agent(config, sim, backend_of(config, sim), State(config.state_dir), groups)
     serving = asyncio.create_task(agent.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.state import Job
 
 
-def variables(
-    job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str], socket: Path
-) -> dict[str, str]:
+def variables(job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str]) -> dict[str, str]:
     """Return what tells the job's client, and those of existing integrations, where and who they are."""
-    request, address = job.request, f"unix:{socket}"
+    request, address = job.request, f"unix:{config.job_folder(job.job_id) / 'socket'}"
     values = {
         "INTERLEAVE_JOB_ID": request.job,
         "INTERLEAVE_GROUP": request.group,

@@ -22,7 +22,7 @@ class JobFolders:
     def __init__(
         self,
         config: AgentConfig,
-        variables: Callable[[Job, Path], str],
+        variables: Callable[[Job], str],
         serve: Callable[[Job, Path], Awaitable[grpc.aio.Server]],
     ) -> None:
         """*variables* gives the text of the environment file, *serve* a running server in the folder."""
@@ -40,7 +40,7 @@ class JobFolders:
         folder = self._config.job_folder(job.job_id)
         try:
             _make_way(folder)
-            _write_private(self.environment(job), self._variables(job, folder / "socket"))
+            _write_private(self.environment(job), self._variables(job))
         except OSError as error:
             raise ConfigError(f"[agent] run_dir: {folder} cannot be written: {error}") from error
         if job.job_id not in self._servers:

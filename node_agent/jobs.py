@@ -9,7 +9,6 @@ import secrets
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -69,8 +68,8 @@ class Jobs:
                 log.warning("job.unserved", extra={"job": job.job_id, "reason": str(error)})
         self._state.save()
 
-    async def start(self, request: Request) -> Path:
-        """Register a job's attempt and return its environment file. Raises `ConfigError`.
+    async def start(self, request: Request) -> None:
+        """Register a job's attempt and make its environment file. Raises `ConfigError`.
 
         Again for a job that just starts: the same attempt. Again for one that ran: a new one, and nothing is
         left of the old.
@@ -90,7 +89,6 @@ class Jobs:
             else:
                 await self._folders.open(job)
             self.report(job)
-        return self._folders.environment(job)
 
     async def end(self, job_id: str) -> None:
         """Forget a job with all that it left, and say so to the orchestrator. An unknown one is fine."""

@@ -1,10 +1,29 @@
-"""The processes of a job on this node: those that were started with its id in their environment."""
+"""The processes of a job, by its id in their environment, and the one process that a job ends with."""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+
+from slurm_interleave.client.core.errors import BadArgument
+
+_START_TIME = 19  # of the fields of /proc/PID/stat behind the name: field 22 of proc(5)
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: its id may be used again, together with *started* (clock ticks since boot) it is not."""
+
+    pid: int
+    started: int
+    uid: int = 0
+    gid: int = 0
+
+
+NO_PROCESS = Process(0, 0)
 
 
 def of_jobs(jobs: Iterable[str], proc: Path = Path("/proc")) -> dict[str, list[int]]:
@@ -30,3 +49,25 @@ def _job_of(folder: Path, wanted: dict[bytes, str]) -> str | None:
             raise
         return None  # it has ended, or is another user's
     return next((wanted[variable] for variable in variables if variable in wanted), None)
+
+
+def open_process(pid: int) -> tuple[Process, int]:
+    """Return process *pid* and a descriptor that becomes readable at its end. Raises `BadArgument`."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (OSError, OverflowError) as error:
+        raise BadArgument(f"process {pid} cannot be watched: {error}") from None
+    try:
+        return _look(pid), descriptor
+    except (OSError, ValueError, IndexError) as error:
+        os.close(descriptor)
+        raise BadArgument(f"process {pid} has ended: {error}") from None
+
+
+def _look(pid: int) -> Process:
+    folder = Path(f"/proc/{pid}")
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    lines = (line.partition(":")[::2] for line in (folder / "status").read_text().splitlines())
+    status = {key: value.split() for key, value in lines}
+    # The real ones. The owner of the files is root's for a process that may not be traced.
+    return Process(pid, int(fields[_START_TIME]), int(status["Uid"][0]), int(status["Gid"][0]))

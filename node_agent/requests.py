@@ -29,7 +29,7 @@ def parse(
             f"node {node}: job {job}: neither Slurm nor the orchestrator named its devices; check that "
             "interleaved runs with [placement] enabled, and that this agent reaches it, then requeue the job"
         )
-    indices = tuple(sorted({_number(device, "devices") for device in devices}))
+    indices = tuple(sorted({number(device, "devices") for device in devices}))
     if strange := set(indices) - set(known):
         raise BadArgument(
             f"node {node}: job {job}: there is no device {min(strange)}; there are {len(known)}, from 0"
@@ -39,8 +39,8 @@ def parse(
         group=parse_group_name(str(raw.get("group") or (reservation.group if reservation else ""))),
         role=_role(str(raw.get("role") or (reservation.role if reservation else ""))),
         devices=indices,
-        uid=_number(raw.get("uid"), "uid"),
-        gid=_number(raw.get("gid"), "gid"),
+        uid=number(raw.get("uid"), "uid"),
+        gid=number(raw.get("gid"), "gid"),
         user=str(raw.get("user") or ""),
         account=str(raw.get("account") or ""),
         partition=str(raw.get("partition") or ""),
@@ -48,7 +48,8 @@ def parse(
     )
 
 
-def _number(raw: Any, what: str) -> int:
+def number(raw: Any, what: str) -> int:
+    """Return *raw* as a number. Raises `BadArgument`."""
     try:
         return int(raw)
     except (TypeError, ValueError):

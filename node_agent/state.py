@@ -53,6 +53,8 @@ class Request:
     account: str = ""
     partition: str = ""
     nodes: tuple[str, ...] = ()
+    pid: int = 0  # of the process that a job without Slurm ends with; 0: none
+    started: int = 0  # when that process started, as processes.Process has it
 
 
 @dataclass

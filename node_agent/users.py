@@ -40,9 +40,9 @@ class Users:
         """Look once. While the orchestrator is away nobody could say who trespasses."""
         if not self._link.connected.is_set():
             return
-        uids = self._uids()
+        uids, registered = self._uids(), self._registered()
         try:
-            uses = await asyncio.to_thread(self._uses, uids)
+            uses = await asyncio.to_thread(self._uses, uids, registered)
         except OSError as error:
             log.warning("users.blind", extra={"reason": str(error)})
             return
@@ -60,7 +60,7 @@ class Users:
             try:
                 # The descriptor is this process's for ever; so what is checked now is what is killed.
                 users = [user for user in self._backend.users() if user.pid == order.pid]
-                if any(owner(user, self._uids()) == order.job_id for user in users):
+                if any(owner(user, self._uids(), self._registered()) == order.job_id for user in users):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                     log.warning("trespass.killed", extra={"job": order.job_id, "pid": order.pid})
             finally:
@@ -69,21 +69,30 @@ class Users:
     def _uids(self) -> dict[str, int]:
         return {job.job_id: job.request.uid for job in self._state.jobs.values() if not job.ended}
 
-    def _uses(self, uids: Mapping[str, int]) -> list[pb.Use]:
-        return [
-            pb.Use(device=user.device, pid=user.pid, job_id=owner(user, uids), working=user.working)
-            for user in self._backend.users()
-        ]
+    def _registered(self) -> dict[int, str]:
+        """Return the jobs that end with a process, by its id."""
+        jobs = [job for job in self._state.jobs.values() if not job.ended]
+        return {job.request.pid: job.job_id for job in jobs if job.request.pid}
+
+    def _uses(self, uids: Mapping[str, int], registered: Mapping[int, str]) -> list[pb.Use]:
+        uses = []
+        for user in self._backend.users():
+            job = owner(user, uids, registered)
+            uses.append(pb.Use(device=user.device, pid=user.pid, job_id=job, working=user.working))
+        return uses
 
 
-def owner(user: User, uids: Mapping[str, int], proc: Path = Path("/proc")) -> str:
+def owner(
+    user: User, uids: Mapping[str, int], registered: Mapping[int, str], proc: Path = Path("/proc")
+) -> str:
     """Return which of the jobs in *uids* (with their users) the process belongs to; "" for none.
 
-    A process that has unset its variables is known by those who started it. Another user's never counts.
+    Some were *registered* with a process, which need not have the job in its environment. A process that has
+    unset its variables is known by those who started it. Another user's never counts.
     """
     uid = _uid(proc / str(user.pid))
     for pid in _line(user.pid, proc):
-        job = _job_in_environment(proc / str(pid))
+        job = registered.get(pid) or _job_in_environment(proc / str(pid))
         if job in uids:
             return job if uids[job] == uid else ""
     return user.claims if uids.get(user.claims, -1) == uid else ""

@@ -2,6 +2,7 @@
 
 No processes is only a hint: on a node between two steps of a Slurm job there are none. So Slurm is asked,
 rarely, about jobs that have numbers for names; other jobs (no Slurm) are over when their processes are gone.
+Jobs that were registered with a process end with it: see `registrations`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Watch:
 
     async def look(self) -> None:
         """Look once; where it cannot look, no job is over."""
-        jobs = [job for job in self._state.jobs.values() if not job.ended]
+        jobs = [job for job in self._state.jobs.values() if not (job.ended or job.request.pid)]
         try:
             alive = await asyncio.to_thread(processes.of_jobs, [job.job_id for job in jobs])
         except OSError as error:

@@ -73,6 +73,14 @@ class Gate:
         return Caller(self._core.state.members[key].uid, job_id=key.job_id)
 
 
+def user_name(uid: int | None) -> str:
+    """Return the name of a user; empty where this host does not know it."""
+    try:
+        return pwd.getpwuid(-1 if uid is None else uid).pw_name
+    except (KeyError, OverflowError):
+        return ""
+
+
 def _uids(names: tuple[str, ...]) -> Iterator[int]:
     """Return the users of *names* that this host has; by name, since LDAP may not list all."""
     for name in names:

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -19,7 +19,8 @@ from grpc_health.v1.health import aio as health_aio
 from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
-from slurm_interleave.client.core.hook_server import HookServer
+from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
+from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.core.names import parse_job_id
 from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -29,7 +30,7 @@ from slurm_interleave.orchestrator.auth import Gate
 from slurm_interleave.orchestrator.book import Reservations
 from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.events import JobOver
-from slurm_interleave.orchestrator.core.rules import Rules
+from slurm_interleave.orchestrator.core.rules import Rules, with_groups
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
@@ -55,13 +56,19 @@ class Orchestrator:
     """All parts of one orchestrator; `run` serves until it is cancelled."""
 
     def __init__(
-        self, config: OrchestratorConfig, placement: PlacementConfig, rules: Rules, store: Store
+        self,
+        config: OrchestratorConfig,
+        placement: PlacementConfig,
+        rules: Rules,
+        store: Store,
+        groups: Mapping[str, DeclaredGroup] | None = None,
     ) -> None:
         self._config = config
+        self._groups = groups or {}
         self.ready = asyncio.Event()
         self.port = 0  # once it is ready
         self.links = Links()
-        self.arbiter = Arbiter(store, self.links, rules)
+        self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups))
         self.reservations = Reservations(self.arbiter, store.all(Reservation))
         self._gate = Gate(config, self.arbiter.core)
         self._helper: PlacementHelper | None = None
@@ -95,7 +102,7 @@ class Orchestrator:
     async def _server(self) -> AsyncIterator[int]:
         server = aio.server(options=_SERVER_OPTIONS)
         ours, arbiter, gate = ErrorsToStatus(server), self.arbiter, self._gate
-        rpc.add_InterleaveServicer_to_server(InterleaveService(arbiter, gate, self.links), ours)
+        rpc.add_InterleaveServicer_to_server(InterleaveService(arbiter, gate, self.links, self._groups), ours)
         agents = AgentLinkService(arbiter, gate, self.links, self.reservations, self._config.cluster)
         rpc.add_AgentLinkServicer_to_server(agents, ours)
         timeslice_rpc.add_TimeSliceOrchestratorServiceServicer_to_server(
@@ -116,7 +123,7 @@ class Orchestrator:
         finally:
             await server.stop(grace=0.2)
 
-    async def _job_over(self, request: dict[str, object]) -> dict[str, object]:
+    async def _job_over(self, request: dict[str, object], _peer: Peer) -> dict[str, object]:
         """The slurmctld epilog: a job is over on all nodes."""
         job_id = parse_job_id(str(request.get("job", "")))
         await self.arbiter.tell(JobOver(self.arbiter.now(), job_id))
@@ -158,14 +165,19 @@ def main() -> None:
         os.umask(0o077)
         # Before the database: opening that ends any other orchestrator.
         with only_one(config.socket.with_suffix(".lock"), "interleaved"):
-            asyncio.run(_serve(config, placement, rules))
+            asyncio.run(_serve(config, placement, rules, load_groups(path)))
     except InterleaveError as error:
         sys.exit(f"interleaved: {error}")
 
 
-async def _serve(config: OrchestratorConfig, placement: PlacementConfig, rules: Rules) -> None:
+async def _serve(
+    config: OrchestratorConfig,
+    placement: PlacementConfig,
+    rules: Rules,
+    groups: Mapping[str, DeclaredGroup],
+) -> None:
     store = Store(config.database)
-    serving = asyncio.create_task(Orchestrator(config, placement, rules, store).run())
+    serving = asyncio.create_task(Orchestrator(config, placement, rules, store, groups).run())
     # What is there now stays, and what comes later is seldom garbage in a cycle: look for it less often.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)

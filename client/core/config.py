@@ -11,7 +11,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,24 +57,52 @@ def load_section(
     Flags that are None count as not given. Raises `ConfigError` for an unknown key (with the nearest known
     one) and for a value of the wrong type.
     """
-    table = read_toml(path).get(name, {}) if path else {}
-    if not isinstance(table, dict):
-        raise ConfigError(f"{path}: {name!r} must be a table, as in [{name}]")
+    table = _table(read_toml(path).get(name, {}) if path else {}, f"{path}: {name!r}", name)
+    values = _values(cls, table, f"{path}: [{name}]")
     types = typing.get_type_hints(cls)
     known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-            raise ConfigError(f"{path}: [{name}] has no key {key!r}{hint}")
-        values[key] = _convert(value, types[key], f"{path}: [{name}] {key}")
     for key in known:
         variable = f"INTERLEAVE_{name}_{key}".upper()
         if variable in environ:
             values[key] = _convert(environ[variable], types[key], variable)
     values.update({key: value for key, value in (flags or {}).items() if value is not None})
     return cls(**values)
+
+
+def load_tables(cls: type[Section], name: str, path: Path | None) -> dict[str, Section]:
+    """Return each table [*name*.KEY] as a *cls*, by KEY. Raises `ConfigError` as `load_section` does."""
+    tables = _table(read_toml(path).get(name, {}) if path else {}, f"{path}: {name!r}", f"{name}.NAME")
+    loaded = {}
+    for key, raw in tables.items():
+        where = f"{path}: [{name}.{key}]"
+        try:
+            loaded[key] = cls(**_values(cls, _table(raw, where, f"{name}.{key}"), where))
+        except TypeError:
+            needed = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING]  # type: ignore[arg-type]
+            raise ConfigError(f"{where}: needs the keys {', '.join(needed)}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{where} {error}") from None
+    return loaded
+
+
+def _table(raw: Any, where: str, name: str) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where} must be a table, as in [{name}]")
+    return raw
+
+
+def _values(cls: type[Section], table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return what *table* holds, each value as the type of its field."""
+    types = typing.get_type_hints(cls)
+    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+            raise ConfigError(f"{where} has no key {key!r}{hint}")
+        values[key] = _convert(value, types[key], f"{where} {key}")
+    return values
 
 
 def _convert(value: Any, wanted: Any, where: str) -> Any:
@@ -89,7 +117,7 @@ def _reader(wanted: Any) -> Callable[[Any], Any]:
     """Return the function that turns a raw value into type *wanted*."""
     origin = typing.get_origin(wanted)
     if origin is tuple:
-        return _as_words
+        return _as_numbers if typing.get_args(wanted)[0] is int else _as_words
     if origin is dict:
         return dict
     return _READERS[wanted]
@@ -97,6 +125,10 @@ def _reader(wanted: Any) -> Callable[[Any], Any]:
 
 def _as_words(raw: Any) -> tuple[str, ...]:
     return tuple(str(item).strip() for item in (raw.split(",") if isinstance(raw, str) else raw))
+
+
+def _as_numbers(raw: Any) -> tuple[int, ...]:
+    return tuple(_as_int(item) for item in (raw.split(",") if isinstance(raw, str) else raw))
 
 
 def _as_text(raw: Any) -> str:

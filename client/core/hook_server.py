@@ -1,4 +1,4 @@
-"""The unix socket that prolog and epilog talk to: one JSON line in, one JSON line out, for root alone."""
+"""Unix sockets that take one JSON line and answer with one: for prolog and epilog, and for users."""
 
 from __future__ import annotations
 
@@ -10,26 +10,39 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 
 log = logging.getLogger(__name__)
-Verb = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
 LINE_MAX = 65_536
 _READ_S = 5.0
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Who has opened a connection, by the kernel's word (SO_PEERCRED, see unix(7))."""
+
+    pid: int  # as this process sees it; 0 where it cannot
+    uid: int
+    gid: int
+
+
+Verb = Callable[[dict[str, Any], Peer], Awaitable[Mapping[str, Any]]]
 
 
 class HookServer:
     """Answers each verb by its function: `{"ok": true, ...}` or `{"ok": false, "error": text}`.
 
-    Only root and the daemon's own user may talk here (SO_PEERCRED, see unix(7)).
+    Only root and the daemon's own user may talk here, unless it is open *to_all*.
     """
 
-    def __init__(self, path: Path, verbs: Mapping[str, Verb]) -> None:
+    def __init__(self, path: Path, verbs: Mapping[str, Verb], *, to_all: bool = False) -> None:
         self._path = path
         self._verbs = verbs
+        self._to_all = to_all
         self._server: asyncio.Server | None = None
         self._inode = 0
 
@@ -42,7 +55,7 @@ class HookServer:
                 self._path.parent.chmod(0o755)
             self._path.unlink(missing_ok=True)
             self._server = await asyncio.start_unix_server(self._serve, self._path, limit=LINE_MAX)
-            self._path.chmod(0o600)
+            self._path.chmod(0o666 if self._to_all else 0o600)
             self._inode = self._path.stat().st_ino
         except OSError as error:
             raise ConfigError(f"socket {self._path} cannot be made: {error}") from error
@@ -72,9 +85,9 @@ class HookServer:
             line = await asyncio.wait_for(reader.readline(), _READ_S)
         except (ValueError, asyncio.TimeoutError):
             line = b""
-        uid = _peer_uid(writer.get_extra_info("socket"))
-        if uid not in (0, os.getuid()):
-            return {"ok": False, "error": f"uid {uid} may not talk here, only root may"}
+        peer = _peer(writer.get_extra_info("socket"))
+        if not self._to_all and peer.uid not in (0, os.getuid()):
+            return {"ok": False, "error": f"uid {peer.uid} may not talk here, only root may"}
         try:
             request = json.loads(line)
             verb = self._verbs[request["verb"]]
@@ -82,13 +95,13 @@ class HookServer:
             known = ", ".join(sorted(self._verbs))
             return {"ok": False, "error": f"one JSON object a line is needed, with a verb out of: {known}"}
         try:
-            return {"ok": True, **await verb(request)}
+            return {"ok": True, **await verb(request, peer)}
         except InterleaveError as error:
             log.warning("hook.refused", extra={"verb": request["verb"], "reason": str(error)})
             return {"ok": False, "error": str(error)}
 
 
-def _peer_uid(connection: socket.socket) -> int:
+def _peer(connection: socket.socket) -> Peer:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return int(uid)
+    # The ids are unsigned: "nobody" of some systems is 4294967294.
+    return Peer(*struct.unpack("iII", credentials))

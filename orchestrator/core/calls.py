@@ -33,7 +33,7 @@ class Calls:
         if group not in self._state.groups:
             raise UnknownGroup(
                 f"group {group} is not known: no job of it is registered; "
-                f"submit with --interleave-group={group}"
+                f"submit with --interleave-group={group}, or without Slurm: interleave register"
             )
         if key not in self._state.members or self._state.members[key].over:
             raise NotRegistered(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.orchestrator.core.policy import AGEING_S, POLICIES
 
 EAGER = ("off", "learned", "always")
@@ -49,3 +51,15 @@ class Rules:
     def max_hold_of(self, group: str) -> float:
         """Return the limit of *group* in seconds; 0: none."""
         return float(self.max_hold_by_group.get(group, self.max_hold_s))
+
+
+def with_groups(rules: Rules, groups: Mapping[str, DeclaredGroup]) -> Rules:
+    """Return *rules* with the limits of declared groups. Raises `ConfigError` where both name one."""
+    limits = {name: group.max_hold_s for name, group in groups.items() if group.max_hold_s}
+    twice = sorted(limits.keys() & rules.max_hold_by_group)
+    if twice:
+        raise ConfigError(
+            f"group {twice[0]} has a limit in [turns] max_hold_by_group and in "
+            f"[groups.{twice[0]}] max_hold_s; remove one"
+        )
+    return replace(rules, max_hold_by_group={**rules.max_hold_by_group, **limits})

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from slurm_interleave.client.core.errors import InterleaveError, UnknownGroup
+from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_phase
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
-from slurm_interleave.orchestrator.auth import Caller, Gate
+from slurm_interleave.orchestrator.auth import Caller, Gate, user_name
 from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.core import RETURN_GRACE_S
 from slurm_interleave.orchestrator.core.events import Revoke
@@ -24,10 +25,13 @@ from slurm_interleave.orchestrator.services.views import context_status, group_s
 class InterleaveService(rpc.InterleaveServicer):
     """Acquire, yield, status, slices."""
 
-    def __init__(self, arbiter: Arbiter, gate: Gate, links: Links) -> None:
+    def __init__(
+        self, arbiter: Arbiter, gate: Gate, links: Links, declared: Mapping[str, DeclaredGroup]
+    ) -> None:
         self._arbiter = arbiter
         self._gate = gate
         self._links = links
+        self._declared = declared
         self._keeping: set[asyncio.Task[None]] = set()
 
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> AsyncIterator[pb.AcquireUpdate]:
@@ -122,7 +126,7 @@ class InterleaveService(rpc.InterleaveServicer):
     async def GetStatus(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Say how the groups stand that the caller may see."""
         caller, core = await self._caller(context), self._arbiter.core
-        names = [request.group] if request.group else sorted(core.state.groups)
+        names = [request.group] if request.group else sorted({*core.state.groups, *self._declared})
         seen = [name for name in names if self._may_see(caller, name)]
         if request.group and not seen:
             raise UnknownGroup(f"group {request.group} is not known, or no job of yours is in it")
@@ -156,6 +160,8 @@ class InterleaveService(rpc.InterleaveServicer):
     def _may_see(self, caller: Caller, group: str) -> bool:
         members = self._arbiter.core.state.members
         keys = self._arbiter.core.state.groups.get(group, {})
+        if not keys and group in self._declared:
+            return caller.operator or self._declared[group].open_to(user_name(caller.uid), caller.uid or 0)
         return bool(keys) and (caller.operator or any(members[key].uid == caller.uid for key in keys))
 
 

@@ -136,9 +136,17 @@ async def test_nobody_else_is_killed(
 def test_a_process_of_another_user_is_not_the_jobs_whatever_it_says() -> None:
     me = User(0, os.getpid(), working=True, claims="17")
 
-    assert owner(me, {"17": os.getuid()}) == "17"
-    assert owner(me, {"17": os.getuid() + 1}) == ""
+    assert owner(me, {"17": os.getuid()}, {}) == "17"
+    assert owner(me, {"17": os.getuid() + 1}, {}) == ""
+
+
+def test_a_process_is_of_the_job_that_one_of_its_line_was_registered_as() -> None:
+    me = User(0, os.getpid(), working=True)
+
+    for pid in (os.getpid(), os.getppid()):
+        assert owner(me, {"a+1": os.getuid()}, {pid: "a+1"}) == "a+1"
+        assert owner(me, {"a+1": os.getuid() + 1}, {pid: "a+1"}) == ""
 
 
 def test_a_process_that_has_ended_belongs_to_nobody() -> None:
-    assert owner(User(0, 1 << 22, working=True, claims="17"), {"17": 0}) == ""
+    assert owner(User(0, 1 << 22, working=True, claims="17"), {"17": 0}, {}) == ""

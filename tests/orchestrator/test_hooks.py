@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from slurm_interleave.client.core.errors import BadName, ConfigError
-from slurm_interleave.client.core.hook_server import HookServer
+from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client
@@ -129,12 +129,12 @@ async def test_only_root_and_the_daemons_user_may_talk_there(reachable: Path) ->
     assert "only root may" in reply["error"]
 
 
-async def _never(request: dict[str, Any]) -> dict[str, Any]:
+async def _never(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
     raise AssertionError(f"it was called with {request}")
 
 
 async def test_a_refusal_travels_with_its_text(tmp_path: Path) -> None:
-    async def refuse(request: dict[str, Any]) -> dict[str, Any]:
+    async def refuse(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
         raise BadName("not that name")
 
     async with HookServer(tmp_path / "s", {"try": refuse}):

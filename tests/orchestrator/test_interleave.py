@@ -138,7 +138,7 @@ async def test_a_grant_that_could_not_be_sent_is_given_back(
         def time_remaining(self) -> None:
             return None
 
-    service = InterleaveService(orchestrator.arbiter, orchestrator._gate, orchestrator.links)
+    service = InterleaveService(orchestrator.arbiter, orchestrator._gate, orchestrator.links, {})
     updates: Any = service.Acquire(pb.AcquireRequest(job_id="a", group="demo"), Context())
     async with contextlib.aclosing(updates):
         while not (await anext(updates)).HasField("granted"):
