@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import grpc
+from google.protobuf.message import Message
 
 from slurm_interleave.client.core import munge
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError, by_name
 
 TOKEN_KEY = "interleave-token"
 MUNGE_KEY = "interleave-munge"
+NODE_KEY = "interleave-node"
 ERROR_KEY = "interleave-error"
 # A peer that is gone without a word is noticed within 15 s.
 CHANNEL_OPTIONS = (
@@ -43,17 +46,38 @@ class ClientConfig:
     agent_socket: Path = Path("/run/interleave/register.sock")
 
 
-def credentials(auth: str, munge_socket: str = "", token: str = "") -> Metadata:
+@dataclass(frozen=True)
+class Call:
+    """One call, which a credential is made for: it is good for no other method, nor for another request."""
+
+    method: str  # Service/Method
+    request: Message | None = None
+    node: str = ""  # of an agent, whose stream has no request yet
+
+    def payload(self) -> bytes:
+        """Return what its credential carries."""
+        request = b"" if self.request is None else self.request.SerializeToString(deterministic=True)
+        digest = hashlib.sha256(self.node.encode() + b"\0" + request).hexdigest()
+        return f"interleave/1 {self.method} {digest}".encode()
+
+
+def token_metadata(token: str) -> Metadata:
+    """Return the metadata of a job's own process."""
+    return ((TOKEN_KEY, token),)
+
+
+def credentials(call: Call, auth: str, munge_socket: str = "", token: str = "") -> Metadata:
     """Return the metadata that proves who the caller is: new for each call, since MUNGE refuses replays.
 
     Raises `ConfigError` for an unknown *auth*, `NotAuthenticated` if MUNGE does not answer.
     """
+    node: Metadata = ((NODE_KEY, call.node),) if call.node else ()
     if token:
-        return ((TOKEN_KEY, token),)
+        return token_metadata(token)
     if auth == "munge":
-        return ((MUNGE_KEY, munge.encode(b"interleave", munge_socket)),)
+        return ((MUNGE_KEY, munge.encode(call.payload(), munge_socket)), *node)
     if auth == "none":
-        return ()
+        return node
     raise ConfigError(f"auth = {auth!r} is not known; known are 'munge' and 'none'")
 
 

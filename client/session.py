@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from slurm_interleave.client.connect import Unreachable, credentials, domain_error, open_channel
+from slurm_interleave.client.connect import Metadata, Unreachable, domain_error, open_channel, token_metadata
 from slurm_interleave.client.core.errors import InterleaveError, NotAuthenticated, NotRegistered
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -189,8 +189,8 @@ class Session:
                 self._channel = open_channel(self.member.address)
             return rpc.InterleaveStub(self._channel)
 
-    def _credentials(self) -> tuple[tuple[str, str], ...]:
-        return credentials("none", token=self.member.token)
+    def _credentials(self) -> Metadata:
+        return token_metadata(self.member.token)
 
 
 def _lease(granted: pb.Granted, phase: str, told: _Telling) -> Lease:

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from slurm_interleave.client.connect import credentials
+from slurm_interleave.client.connect import token_metadata
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as timeslice
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Forwarder(grpc.GenericRpcHandler):
     def __init__(self, channel: grpc.aio.Channel, token: str, registered: asyncio.Event) -> None:
         """Call over *channel*, once *registered* says that the orchestrator knows the job."""
         self._channel = channel
-        self._metadata = credentials("none", token=token)
+        self._metadata = token_metadata(token)
         self._registered = registered
 
     def service(self, handler_call_details: Any) -> Any:

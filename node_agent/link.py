@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from slurm_interleave.client.connect import Metadata, credentials, domain_error, open_aio_channel
+from slurm_interleave.client.connect import Call, Metadata, credentials, domain_error, open_aio_channel
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -77,7 +77,8 @@ class Link:
         """Hold one stream until it ends. Raises `AioRpcError`, `InterleaveError`."""
         config = self._config
         async with open_aio_channel(config.orchestrator) as channel:
-            metadata: Metadata = await asyncio.to_thread(credentials, config.auth, config.munge_socket)
+            call = Call("AgentLink/Connect", node=config.node)
+            metadata: Metadata = await asyncio.to_thread(credentials, call, config.auth, config.munge_socket)
             stream: Any = rpc.AgentLinkStub(channel).Connect(metadata=metadata)
             sender = asyncio.create_task(self._send_all(stream))
             try:

@@ -9,7 +9,7 @@ import pwd
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from slurm_interleave.client.connect import MUNGE_KEY, TOKEN_KEY
+from slurm_interleave.client.connect import MUNGE_KEY, TOKEN_KEY, Call
 from slurm_interleave.client.core import munge
 from slurm_interleave.client.core.errors import Denied, NotAuthenticated
 from slurm_interleave.orchestrator.config import OrchestratorConfig
@@ -33,8 +33,8 @@ class Gate:
         self._core = core
         self._operators = {0, *_uids(config.operators)}
 
-    async def identify(self, metadata: Mapping[str, str]) -> Caller:
-        """Return who calls. Raises `NotAuthenticated` if that is not proven."""
+    async def identify(self, metadata: Mapping[str, str], call: Call) -> Caller:
+        """Return who makes *call*. Raises `NotAuthenticated` if that is not proven, and for this call."""
         token = metadata.get(TOKEN_KEY)
         if token is not None:
             return self._by_token(token)
@@ -46,7 +46,12 @@ class Gate:
                 "the call carries neither a job's token nor a MUNGE credential; inside a job use the socket "
                 "in INTERLEAVE_SOCKET, outside set auth = 'munge' in [client]"
             )
-        identity, _ = await asyncio.to_thread(munge.decode, credential, self._config.munge_socket)
+        identity, payload = await asyncio.to_thread(munge.decode, credential, self._config.munge_socket)
+        if payload != call.payload():
+            raise NotAuthenticated(
+                f"the MUNGE credential was not made for this call of {call.method}, and is good for no "
+                "other; programs of slurm-interleave must be of one release"
+            )
         return Caller(identity.uid, operator=identity.uid in self._operators)
 
     def require_job(self, caller: Caller, job_id: str) -> None:

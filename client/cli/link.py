@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from slurm_interleave.client.connect import (
+    Call,
     ClientConfig,
     Metadata,
     Unreachable,
@@ -34,29 +36,33 @@ class Orchestrator:
 
     def list_slices(self, request: pb.ListSlicesRequest) -> Iterator[pb.Slice]:
         """Yield the slices that the caller may see, oldest first."""
-        for page in self._stub.ListSlices(request, metadata=self._who(), timeout=TIMEOUT_S):
+        who = self._who("ListSlices", request)
+        for page in self._stub.ListSlices(request, metadata=who, timeout=TIMEOUT_S):
             yield from page.slices
 
     def status(self, group: str = "") -> pb.StatusReply:
         """Return the present state of *group*, or of all groups that the caller may see."""
-        reply: pb.StatusReply = self._stub.GetStatus(
-            pb.StatusRequest(group=group), metadata=self._who(), timeout=TIMEOUT_S
-        )
+        request = pb.StatusRequest(group=group)
+        who = self._who("GetStatus", request)
+        reply: pb.StatusReply = self._stub.GetStatus(request, metadata=who, timeout=TIMEOUT_S)
         return reply
 
     def revoke(self, job_id: str, group: str) -> None:
         """Take the devices of *group* from a job. Raises `NotTheHolder`, `Denied`."""
         request = pb.RevokeRequest(job_id=job_id, group=group)
-        self._stub.Revoke(request, metadata=self._who(), timeout=TIMEOUT_S)
+        self._stub.Revoke(request, metadata=self._who("Revoke", request), timeout=TIMEOUT_S)
 
     def clear(self, job_id: str, group: str, *, keep: bool = False) -> Sequence[pb.ContextStatus]:
         """End the fault of a job; return what was discarded. Raises `WrongState`, `Busy`, `Denied`."""
         request = pb.ClearRequest(job_id=job_id, group=group, keep=keep)
-        reply: pb.ClearReply = self._stub.Clear(request, metadata=self._who(), timeout=TIMEOUT_S)
+        reply: pb.ClearReply = self._stub.Clear(
+            request, metadata=self._who("Clear", request), timeout=TIMEOUT_S
+        )
         return reply.discarded
 
-    def _who(self) -> Metadata:
-        return credentials(self._config.auth, self._config.munge_socket, self._token)
+    def _who(self, method: str, request: Message) -> Metadata:
+        call = Call(f"Interleave/{method}", request)
+        return credentials(call, self._config.auth, self._config.munge_socket, self._token)
 
 
 @contextmanager

@@ -15,9 +15,11 @@ _OPT_SOCKET = 8  # MUNGE_OPT_SOCKET of munge_opt
 _SUCCESS = 0
 _ADVICE = {
     6: "start munged, or name its socket with munge_socket",
-    15: "the clocks of the two hosts differ, or the credential is older than five minutes: check NTP",
-    16: "the clocks of the two hosts differ: check NTP",
-    17: "it was used before; make a new one for each call",
+    14: "the MUNGE keys of the two hosts differ: copy /etc/munge/munge.key of the cluster",
+    15: "it is more than five minutes old by the clock here: check the time (NTP) of both hosts, try again",
+    16: "it comes from the future by the clock here: check the time (NTP) of both hosts, then try again",
+    17: "it was used before, by a program that repeats a call or by somebody who copied it; each call needs "
+    "a new one",
 }
 
 

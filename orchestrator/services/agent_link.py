@@ -7,7 +7,8 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from slurm_interleave.client.core.errors import BadName, InterleaveError
+from slurm_interleave.client.connect import NODE_KEY, Call
+from slurm_interleave.client.core.errors import BadName, Denied, InterleaveError
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -37,8 +38,12 @@ class AgentLinkService(rpc.AgentLinkServicer):
         self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any
     ) -> AsyncIterator[pb.AgentOrder]:
         """Serve one agent until its stream ends."""
-        self._gate.require_operator(await self._gate.identify(dict(context.invocation_metadata())))
+        metadata = dict(context.invocation_metadata())
+        call = Call("AgentLink/Connect", node=metadata.get(NODE_KEY, ""))
+        self._gate.require_operator(await self._gate.identify(metadata, call))
         link, jobs = await self._greet(request_iterator)
+        if call.node not in ("", link.node):
+            raise Denied(f"the agent of node {call.node} may not speak for node {link.node}")
         self._links.open(link)
         reader = asyncio.create_task(self._read(link, request_iterator))
         reader.add_done_callback(lambda _: link.end())

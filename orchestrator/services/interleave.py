@@ -7,6 +7,9 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
+from google.protobuf.message import Message
+
+from slurm_interleave.client.connect import Call
 from slurm_interleave.client.core.errors import InterleaveError, UnknownGroup
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_phase
@@ -57,7 +60,8 @@ class InterleaveService(rpc.InterleaveServicer):
     ) -> AsyncGenerator[Place | Grant, None]:
         job_id = parse_job_id(request.job_id)
         groups = [parse_group_name(name) for name in (request.group, *request.also)]
-        self._gate.require_job(await self._caller(context), job_id)
+        method = "Acquire" if patience_s is None else "AcquireSoon"
+        self._gate.require_job(await self._caller(method, request, context), job_id)
         return self._arbiter.acquire(
             job_id,
             groups,
@@ -76,7 +80,7 @@ class InterleaveService(rpc.InterleaveServicer):
     async def Yield(self, request: pb.YieldRequest, context: Any) -> pb.YieldReply:
         """End a lease."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
-        self._gate.require_job(await self._caller(context), job_id)
+        self._gate.require_job(await self._caller("Yield", request, context), job_id)
         pending = await self._arbiter.yield_lease(job_id, group, request.epoch)
         await asyncio.sleep(0)  # the next job's switch goes first
         return pb.YieldReply(pending_waiters=pending)
@@ -84,7 +88,7 @@ class InterleaveService(rpc.InterleaveServicer):
     async def Notices(self, request: pb.NoticesRequest, context: Any) -> AsyncIterator[pb.HolderNotice]:
         """Tell a holder who waits."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
-        self._gate.require_job(await self._caller(context), job_id)
+        self._gate.require_job(await self._caller("Notices", request, context), job_id)
         key = self._arbiter.core.calls.find(job_id, group)
         state = self._arbiter.core.state
         with self._arbiter.listening(key) as news:
@@ -97,20 +101,20 @@ class InterleaveService(rpc.InterleaveServicer):
     async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeReply:
         """Take a lease back."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
-        self._gate.require_operator(await self._caller(context))
+        self._gate.require_operator(await self._caller("Revoke", request, context))
         await self._arbiter.tell(Revoke(self._arbiter.now(), job_id, group))
         return pb.RevokeReply()
 
     async def Clear(self, request: pb.ClearRequest, context: Any) -> pb.ClearReply:
         """End a fault."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
-        self._gate.require_job(await self._caller(context), job_id)
+        self._gate.require_job(await self._caller("Clear", request, context), job_id)
         lost = await self._arbiter.clear(job_id, group, keep=request.keep, within_s=time_left(context))
         return pb.ClearReply(discarded=map(context_status, lost))
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
         """Send the groups that the caller may see, and then each one that changes."""
-        caller, core = await self._caller(context), self._arbiter.core
+        caller, core = await self._caller("Watch", request, context), self._arbiter.core
         with self._arbiter.watching() as news:
             changed = set(core.state.groups)
             while True:
@@ -125,7 +129,7 @@ class InterleaveService(rpc.InterleaveServicer):
 
     async def GetStatus(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Say how the groups stand that the caller may see."""
-        caller, core = await self._caller(context), self._arbiter.core
+        caller, core = await self._caller("GetStatus", request, context), self._arbiter.core
         names = [request.group] if request.group else sorted({*core.state.groups, *self._declared})
         seen = [name for name in names if self._may_see(caller, name)]
         if request.group and not seen:
@@ -149,13 +153,15 @@ class InterleaveService(rpc.InterleaveServicer):
 
     async def ListSlices(self, request: pb.ListSlicesRequest, context: Any) -> AsyncIterator[pb.SlicePage]:
         """Send the slices that the caller may see, page by page."""
-        caller = await self._caller(context)
+        caller = await self._caller("ListSlices", request, context)
         wanted = slice_filter(request, None if caller.operator else caller.uid)
         for page in await self._arbiter.slices(wanted):
             yield pb.SlicePage(slices=[wire_slice(row) for row in page])
 
-    async def _caller(self, context: Any) -> Caller:
-        return await self._gate.identify(dict(context.invocation_metadata()))
+    async def _caller(self, method: str, request: Message, context: Any) -> Caller:
+        return await self._gate.identify(
+            dict(context.invocation_metadata()), Call(f"Interleave/{method}", request)
+        )
 
     def _may_see(self, caller: Caller, group: str) -> bool:
         members = self._arbiter.core.state.members

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from slurm_interleave.client.connect import Call
 from slurm_interleave.client.core.errors import NotAuthenticated, UnknownGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 from slurm_interleave.client.core.states import Context
@@ -46,7 +48,7 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireResponse:
         """Wait for the grant."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group_id)
-        self._gate.require_job(await self._caller(context), job_id)
+        self._gate.require_job(await self._caller("Acquire", request, context), job_id)
         began = self._arbiter.now()
         lease = await self._arbiter.acquire_lease(job_id, group, time_left(context))
         # A lease that the job held already was not granted by this call.
@@ -60,13 +62,13 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
     async def Yield(self, request: pb.YieldRequest, context: Any) -> pb.YieldResponse:
         """End the lease; the context stays on the device while nobody waits."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group_id)
-        self._gate.require_job(await self._caller(context), job_id)
+        self._gate.require_job(await self._caller("Yield", request, context), job_id)
         pending = await self._arbiter.yield_lease(job_id, group, 0)
         return pb.YieldResponse(success=True, pending_waiters=pending, snapshot_deferred=pending == 0)
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> pb.ListGroupsResponse:
         """Name the groups that the caller may see."""
-        caller, groups = await self._caller(context), self._arbiter.core.state.groups
+        caller, groups = await self._caller("ListGroups", request, context), self._arbiter.core.state.groups
         return pb.ListGroupsResponse(group_ids=sorted(g for g in groups if self._may_see(caller, g)))
 
     async def GetGroupStatus(
@@ -74,7 +76,9 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
     ) -> pb.GetGroupStatusResponse:
         """Say how a group stands."""
         group, core = parse_group_name(request.group_id), self._arbiter.core
-        if group not in core.state.groups or not self._may_see(await self._caller(context), group):
+        if group not in core.state.groups or not self._may_see(
+            await self._caller("GetGroupStatus", request, context), group
+        ):
             raise UnknownGroup(f"group {group} is not known")
         seen = core.standings.view(group)
         state, since = core.standings.since(group)
@@ -90,10 +94,12 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
         parts = [part for key in core.state.groups[group] for part in core.state.parts[key].values()]
         return pb.GetGroupStatusResponse(group=status, agent_job_states=map(_job_state, parts))
 
-    async def _caller(self, context: Any) -> Caller:
+    async def _caller(self, method: str, request: Message, context: Any) -> Caller:
         metadata = dict(context.invocation_metadata())
         try:
-            return await self._gate.identify(metadata)
+            return await self._gate.identify(
+                metadata, Call(f"TimeSliceOrchestratorService/{method}", request)
+            )
         except NotAuthenticated:
             if self._open and not any(key.startswith("interleave-") for key in metadata):
                 return Caller(uid=None, operator=True)

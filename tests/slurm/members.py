@@ -11,7 +11,7 @@ from typing import Any
 
 from lab import Cluster
 from lab.processes import wait_until
-from slurm_interleave.client.connect import ClientConfig, credentials, open_channel
+from slurm_interleave.client.connect import Call, ClientConfig, credentials, open_channel
 from slurm_interleave.client.core.config import load_section
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -72,11 +72,9 @@ def slices(cluster: Cluster, *members: SubmittedMember) -> list[pb.Slice]:
     """Return the slices of *members* in the order of their grants."""
     client = load_section(ClientConfig, "client", cluster.config)
     with open_channel(client.orchestrator) as channel:
-        pages = rpc.InterleaveStub(channel).ListSlices(
-            pb.ListSlicesRequest(job_ids=[member.job_id for member in members]),
-            metadata=credentials(client.auth, client.munge_socket),
-            timeout=10,
-        )
+        request = pb.ListSlicesRequest(job_ids=[member.job_id for member in members])
+        who = credentials(Call("Interleave/ListSlices", request), client.auth, client.munge_socket)
+        pages = rpc.InterleaveStub(channel).ListSlices(request, metadata=who, timeout=10)
         return sorted((row for page in pages for row in page.slices), key=lambda row: row.epoch)
 
 
