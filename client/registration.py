@@ -43,6 +43,7 @@ def registered(environ: Mapping[str, str]) -> Mapping[str, str]:
     request = {
         "group": environ["INTERLEAVE_GROUP"],
         "role": environ.get("INTERLEAVE_ROLE", ""),
+        "nice": environ.get("INTERLEAVE_NICE", "0"),
         "job": environ.get("INTERLEAVE_JOB", ""),
         "nodes": [node for node in environ.get("INTERLEAVE_NODES", "").split(",") if node],
     }

@@ -119,6 +119,7 @@ class Jobs:
             token_sha256=hashlib.sha256(job.token.encode()).digest(),
             fault=context.fault,
             nodes=request.nodes,
+            priority=request.priority,
         )
 
     async def _is_same(self, job: Job, request: Request) -> bool:

@@ -84,7 +84,7 @@ class Registrations:
             async with self._locks[job_id]:
                 job = self._known(job_id, process)
                 if job is None:
-                    await self._begin(raw, group, process, job_id)
+                    await self._begin(raw, peer, group, process, job_id)
                     job = self._state.jobs[job_id]
                     self._watch(job, os.dup(descriptor))
         finally:
@@ -116,7 +116,7 @@ class Registrations:
         return None
 
     async def _begin(
-        self, raw: Mapping[str, Any], group: DeclaredGroup, process: Process, job_id: str
+        self, raw: Mapping[str, Any], peer: Peer, group: DeclaredGroup, process: Process, job_id: str
     ) -> None:
         user, name = _user(process.uid), str(raw["group"])
         if not group.open_to(user, process.uid):
@@ -127,7 +127,11 @@ class Registrations:
                 f"nodes {', '.join(nodes)}: this node, {self._config.node}, must be among them, and all must "
                 f"be nodes of group {name}: {', '.join(group.nodes)}"
             )
-        request = {"job": job_id, "uid": process.uid, "gid": process.gid, "user": user}
+        nice = requests.number(raw.get("nice") or 0, "nice")
+        if nice < 0 and peer.uid != 0:
+            raise Denied(f"nice {nice}: only root may raise a job, with less than 0")
+        who = {"uid": process.uid, "gid": process.gid, "user": user}
+        request = {"job": job_id, **who, "priority": group.priority - nice}
         role = str(raw.get("role") or "")
         await self._start(request, Reservation(job_id, name, role, group.devices, nodes=nodes), process)
 

@@ -45,6 +45,7 @@ def parse(
         account=str(raw.get("account") or ""),
         partition=str(raw.get("partition") or ""),
         nodes=reservation.nodes if reservation else (),
+        priority=number(raw.get("priority") or 0, "priority"),
     )
 
 

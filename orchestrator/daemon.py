@@ -32,6 +32,7 @@ from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.events import JobOver
 from slurm_interleave.orchestrator.core.rules import Rules, with_groups
 from slurm_interleave.orchestrator.links import Links
+from slurm_interleave.orchestrator.members import RegisteredMembers
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
@@ -73,7 +74,13 @@ class Orchestrator:
         self._gate = Gate(config, self.arbiter.core)
         self._helper: PlacementHelper | None = None
         if placement.enabled:
-            self._helper = PlacementHelper(SlurmCommands(), self.reservations, self.links, placement)
+            self._helper = PlacementHelper(
+                SlurmCommands(),
+                self.reservations,
+                self.links,
+                RegisteredMembers(self.arbiter),
+                placement,
+            )
 
     async def run(self) -> None:
         """Serve; raises whatever ends a part that must not end."""

@@ -22,11 +22,19 @@ from slurm_interleave.client.registration import register as register_process
 @click.option("--role", default="", help="trainer or sampler, where a job has devices for both.")
 @click.option("--job", default="", help="A name for the job; needed for one that runs on several nodes.")
 @click.option("--nodes", default="", help="All nodes of the job, comma separated; default: this one.")
+@click.option("--nice", type=int, default=0, help="Come later by so much, under policy priority.")
 @click.option("--pid", type=int, help="Register this process of yours, and print its variables for a shell.")
 @click.option("--config", metavar="FILE", help="interleave.toml to read.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def register(
-    group: str, role: str, job: str, nodes: str, pid: int | None, config: str | None, command: tuple[str, ...]
+    group: str,
+    role: str,
+    job: str,
+    nodes: str,
+    nice: int,
+    pid: int | None,
+    config: str | None,
+    command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as a job of a group, without Slurm.
 
@@ -43,6 +51,7 @@ def register(
         "role": role,
         "job": job,
         "nodes": [node for node in nodes.split(",") if node],
+        "nice": nice,
         "pid": pid or os.getpid(),
     }
     settings = load_section(ClientConfig, "client", config_path(config))

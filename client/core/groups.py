@@ -25,6 +25,8 @@ class DeclaredGroup:
     users: tuple[str, ...] = ()
     # How long a job may hold the devices while others wait, in seconds; 0: as [turns] max_hold_s says.
     max_hold_s: float = 0.0
+    # What policy "priority" counts for its jobs, less the --nice of each.
+    priority: int = 0
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for what names no device."""

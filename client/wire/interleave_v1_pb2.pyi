@@ -155,7 +155,7 @@ class GroupStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., state_since: _Optional[float] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("job_id", "user", "role", "epoch", "held_since", "phase", "queue_place", "waiting_since", "fault", "contexts")
+    __slots__ = ("job_id", "user", "role", "epoch", "held_since", "phase", "queue_place", "waiting_since", "fault", "contexts", "priority")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,7 @@ class MemberStatus(_message.Message):
     WAITING_SINCE_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     user: str
     role: str
@@ -176,7 +177,8 @@ class MemberStatus(_message.Message):
     waiting_since: float
     fault: str
     contexts: _containers.RepeatedCompositeFieldContainer[ContextStatus]
-    def __init__(self, job_id: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., held_since: _Optional[float] = ..., phase: _Optional[str] = ..., queue_place: _Optional[int] = ..., waiting_since: _Optional[float] = ..., fault: _Optional[str] = ..., contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ...) -> None: ...
+    priority: int
+    def __init__(self, job_id: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., held_since: _Optional[float] = ..., phase: _Optional[str] = ..., queue_place: _Optional[int] = ..., waiting_since: _Optional[float] = ..., fault: _Optional[str] = ..., contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ContextStatus(_message.Message):
     __slots__ = ("node", "devices", "state", "bytes")
@@ -301,7 +303,7 @@ class Device(_message.Message):
     def __init__(self, index: _Optional[int] = ..., uuid: _Optional[str] = ..., type: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class JobReport(_message.Message):
-    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes")
+    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes", "priority")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -318,6 +320,7 @@ class JobReport(_message.Message):
     TOKEN_SHA256_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: str
     uid: int
@@ -334,7 +337,8 @@ class JobReport(_message.Message):
     token_sha256: bytes
     fault: str
     nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    priority: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
     __slots__ = ("hello", "started", "over", "uses", "done")

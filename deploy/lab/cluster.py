@@ -7,9 +7,10 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from lab import hooks, interleave_conf, slurm_conf
 from lab.base import Lab
@@ -43,13 +44,16 @@ class Cluster(Lab, SlurmJobs):
         nodes: Sequence[str] = ("n1", "n2"),
         plain_nodes: Sequence[str] = ("n3",),
         devices: int = 2,
+        members: int = 2,
         sim: SimSettings | None = None,
         interleave: bool = True,
+        config: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Iterator[Cluster]:
         """Start a cluster under *root* (default: a new temporary folder) and end it with the context.
 
         *nodes* form partition `interleave`, *plain_nodes* the default partition `batch`; each has *devices*
-        fake GPUs. With *interleave*, `interleaved` and one agent a node run too. Raises `LabError` with the
+        fake GPUs, which *members* jobs share. With *interleave*, `interleaved` and one agent a
+        node run too, and *config* is added to the tables of their configuration. Raises `LabError` with the
         end of the log of what did not start.
         """
         reason = why_not()
@@ -59,17 +63,23 @@ class Cluster(Lab, SlurmJobs):
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         with Scratch(root) as scratch:
             layout = Layout(
-                scratch.root, tuple(nodes), tuple(plain_nodes), devices, slurm_conf.slurm_version(), ports
+                scratch.root,
+                tuple(nodes),
+                tuple(plain_nodes),
+                devices,
+                slurm_conf.slurm_version(),
+                ports,
+                members,
             )
             cluster = cls(scratch, layout)
-            cluster._write(sim or SimSettings(), interleave)
+            cluster._write(sim or SimSettings(), interleave, config or {})
             try:
                 cluster._launch(interleave)
                 yield cluster
             finally:
                 cluster.stop_all()
 
-    def _write(self, sim: SimSettings, interleave: bool) -> None:
+    def _write(self, sim: SimSettings, interleave: bool, config: Mapping[str, Mapping[str, Any]]) -> None:
         layout = self.layout
         slurm_conf.make_devices(layout)
         slurm_conf.write(layout, hooks.install(layout) if interleave else {})
@@ -83,11 +93,11 @@ class Cluster(Lab, SlurmJobs):
             "enabled": True,
             "mode": layout.mode,
             "gres": layout.gres,
-            "members": slurm_conf.MEMBERS,
+            "members": layout.members,
             "poll_s": 0.5,
             "partition": slurm_conf.PARTITION,
         }
-        interleave_conf.write(self.config, tables)
+        interleave_conf.write(self.config, tables, config)
 
     def _launch(self, interleave: bool) -> None:
         self.launch([self._munged()])

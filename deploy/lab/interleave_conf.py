@@ -52,10 +52,14 @@ def sections(
     }
 
 
-def write(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write *tables* as TOML. JSON's strings, numbers, booleans and lists of those are TOML's too."""
+def write(path: Path, tables: Mapping[str, Mapping[str, Any]], more: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write *tables*, and the keys of *more*, as TOML.
+
+    JSON's strings, numbers, booleans and lists of those are TOML's too.
+    """
     lines: list[str] = []
-    for name, table in tables.items():
+    for name in {**tables, **more}:
+        table = {**tables.get(name, {}), **more.get(name, {})}
         lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     path.write_text("\n".join(lines[1:]) + "\n")
 

@@ -40,22 +40,19 @@ class LocalLab(Lab):
         *,
         devices: int = 2,
         sim: SimSettings | None = None,
-        agent: Mapping[str, Any] | None = None,
-        groups: Mapping[str, Mapping[str, Any]] | None = None,
+        config: Mapping[str, Mapping[str, Any]] | None = None,
         nodes: Sequence[str] = (_NODE,),
     ) -> Iterator[LocalLab]:
         """Start `interleaved` and an agent a node under *root* (default: a temporary one).
 
-        All ends with the context. *agent* has more keys for its section [agent], *groups* are declared in the
-        configuration. Raises `LabError` with the end of the log of what did not start.
+        All ends with the context. *config* is added to the tables of its configuration. Raises `LabError`
+        with the end of the log of what did not start.
         """
         with Scratch(root) as scratch:
             lab = cls(scratch)
             tables = interleave_conf.sections(scratch, free_ports(1)[0], devices, sim or SimSettings())
-            tables["agent"] |= agent or {}
-            tables |= {f"groups.{name}": dict(group) for name, group in (groups or {}).items()}
             tables["client"]["agent_socket"] = str(scratch.root / "run" / _NODE / "register.sock")
-            interleave_conf.write(lab.config, tables)
+            interleave_conf.write(lab.config, tables, config or {})
             try:
                 lab.launch(interleave_conf.daemons(scratch, nodes, lab.env))
                 yield lab

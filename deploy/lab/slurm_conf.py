@@ -14,7 +14,6 @@ from pathlib import Path
 from lab.processes import LabError
 
 LANES_SINCE = (23, 2)
-MEMBERS = 2
 PARTITION = "interleave"
 # A number range for local use: no driver is behind it, and each file is a device of its own to the cgroups.
 _DEVICE_MAJOR = 241
@@ -51,6 +50,8 @@ class Layout:
     version: tuple[int, int]
     ports: dict[str, int]
     """TCP ports by daemon: `slurmctld`, `interleaved` and each node's name."""
+    members: int = 2
+    """How many jobs share a device."""
 
     @property
     def mode(self) -> str:
@@ -60,7 +61,7 @@ class Layout:
     @property
     def gres(self) -> list[str]:
         """The names of the shared GRES: one for each lane, or the token's."""
-        return [f"ilv{letter}" for letter in "ab"[:MEMBERS]] if self.mode == "lane" else ["ilv"]
+        return [f"ilv{letter}" for letter in "abcdefgh"[: self.members]] if self.mode == "lane" else ["ilv"]
 
     @property
     def etc(self) -> Path:
@@ -138,7 +139,7 @@ def _base(layout: Layout) -> list[str]:
 
 def _nodes(layout: Layout) -> list[str]:
     shared = ",".join(
-        f"{name}:g{index}:{1 if layout.mode == 'lane' else MEMBERS}"
+        f"{name}:g{index}:{1 if layout.mode == 'lane' else layout.members}"
         for name in layout.gres
         for index in range(layout.devices)
     )
@@ -167,7 +168,7 @@ def _gres(layout: Layout) -> Sequence[str]:
     for index in range(layout.devices):
         for node in layout.nodes:
             file = layout.device(node, index)
-            what = f"File={file}" if layout.mode == "lane" else f"Count={MEMBERS}"
+            what = f"File={file}" if layout.mode == "lane" else f"Count={layout.members}"
             lines += [f"NodeName={node} Name={name} Type=g{index} {what}" for name in layout.gres]
         for node in layout.plain_nodes:
             lines.append(f"NodeName={node} Name=gpu Type=sim File={layout.device(node, index)}")

@@ -20,6 +20,7 @@ from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.trespass import Trespasses
 from slurm_interleave.orchestrator.core.turns import Turns
 from slurm_interleave.orchestrator.core.waits import Waits
+from slurm_interleave.orchestrator.core.word import Word
 from slurm_interleave.sql.rows import Key
 
 # After a restart a waiter's caller has this long to come back before it loses its place.
@@ -45,6 +46,7 @@ class Core:
         self.calls = Calls(self.state, waits, self.order)
         self.turns = Turns(self.state, self.switches, self.order, rules, self.habits)
         self.limits = Limits(self.state, rules)
+        self._word = Word(self.state)
         self.trespasses = Trespasses(self.state, self.switches, self.turns.evict)
         self._told: dict[Key, tuple[int, str]] = {}
         self._asked: dict[Key, None] = {}
@@ -76,7 +78,7 @@ class Core:
             case ev.Revoke() | ev.Clear():
                 self._operator(event)
             case ev.Weigh():
-                self.state.priorities[event.job_id] = event.priority
+                self._word.handle(event)
             case _:
                 self._node(event)
         return self._finish(event.at)

@@ -30,6 +30,7 @@ class Registration:
     bytes: int = 0
     token_sha256: str = ""
     fault: str = ""
+    priority: int = 0  # of a job without Slurm; 0: none is said
 
 
 @dataclass(frozen=True)
@@ -164,11 +165,12 @@ class Clear:
 
 @dataclass(frozen=True)
 class Weigh:
-    """Slurm says what priority a job has."""
+    """Slurm says what priority a job has, and whose account pays, where its agent did not know that."""
 
     at: float
     job_id: str
     priority: int
+    account: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ class Wake:
     seq: int
 
 
-CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Clear | Weigh
+CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Clear
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
-Event = CallEvent | NodeEvent
+SlurmEvent = Weigh
+Event = CallEvent | NodeEvent | SlurmEvent

@@ -114,6 +114,8 @@ class Nodes:
             job.bytes,
             token_sha256=job.token_sha256,
         )
+        if job.priority:
+            state.priorities[job.job_id] = job.priority
         state.put_part(part)
         if claim is not None:
             state.put_waiter(state.waiters[claim], state.keeping[claim])

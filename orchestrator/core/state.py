@@ -114,6 +114,8 @@ class State:
             del index[name][key]
             if not index[name]:
                 del index[name]
+        if member.job_id not in self.jobs:
+            self.priorities.pop(member.job_id, None)
         self._emit(Drop(member), key)
 
     def put_part(self, part: Part) -> None:

@@ -23,7 +23,7 @@ from slurm_interleave.orchestrator.placement.admin_comment import (
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.lost import AwayNodes
 from slurm_interleave.orchestrator.placement.plan import Pending, Placement, plan
-from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Slurm
+from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,12 @@ class PlacementHelper:
         slurm: Slurm,
         book: Book,
         fleet: Fleet,
+        members: Members,
         config: PlacementConfig,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._slurm, self._book, self._fleet, self._config = slurm, book, fleet, config
+        self._members = members
         self._nudged = asyncio.Event()
         # What was logged last for each job, so that a lasting failure is logged once.
         self._reported: dict[str, str] = {}
@@ -74,6 +76,7 @@ class PlacementHelper:
         # The book first: what it holds was in the queue before, so what the queue lacks is over.
         book = {placement.job_id: placement for placement in await self._book.placements()}
         jobs = self._ours(await self._slurm.jobs())
+        self._members.heard([job for job, _ in jobs.values()])
         for job_id in [job_id for job_id in book if job_id not in jobs]:
             await self._drop(book.pop(job_id))
         lost = await self._lost_nodes(jobs, book)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
@@ -32,6 +33,13 @@ class Fleet(Protocol):
 
     def forget(self, job_id: str) -> None:
         """Tell the agents that the job's reservation is void."""
+
+
+class Members(Protocol):
+    """The jobs that take turns now."""
+
+    def heard(self, jobs: Sequence[SlurmJob]) -> None:
+        """Take what Slurm says of interleaved jobs that are not over; others of them are unknown here."""
 
 
 class Slurm(Protocol):

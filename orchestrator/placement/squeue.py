@@ -28,6 +28,7 @@ class SlurmJob:
     """Where it runs; empty before."""
     dependency: str = ""
     """Of other jobs, as far as it is not met."""
+    account: str = ""
 
     @property
     def finished(self) -> bool:
@@ -87,6 +88,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         admin_comment=str(record.get("admin_comment") or ""),
         nodes=expand(str(record.get("nodes") or "")),
         dependency=str(record.get("dependency") or ""),
+        account=str(record.get("account") or ""),
     )
 
 

@@ -32,6 +32,7 @@ def registration(job: pb.JobReport) -> Registration:
         context=context(job.context),
         bytes=job.bytes,
         token_sha256=bytes(job.token_sha256).hex(),
+        priority=job.priority,
         fault=job.fault,
     )
 

@@ -23,6 +23,7 @@ def _member(core: Core, key: Key, at: float) -> pb.MemberStatus:
     state = core.state
     member, lease, claim = state.members[key], state.leases.get(key), state.claims.get(key)
     status = pb.MemberStatus(job_id=key.job_id, user=member.user, role=member.role, fault=member.fault)
+    status.priority = state.priorities.get(key.job_id, 0)
     if lease is not None:
         status.epoch, status.held_since, status.phase = lease.epoch, lease.granted, lease.phase
     if claim is not None:

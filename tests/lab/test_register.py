@@ -28,6 +28,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "theirs": {"nodes": ["local"], "devices": [1], "users": ["nobody-else"]},
     "elsewhere": {"nodes": ["other"], "devices": [0]},
 }
+CONFIG = {"turns": {"policy": "priority"}, **{f"groups.{name}": group for name, group in GROUPS.items()}}
 TURN = """
 import sys
 from slurm_interleave.client import Interleaver
@@ -41,7 +42,7 @@ sys.stdin.readline()
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[LocalLab]:
-    with LocalLab.start(groups=GROUPS, nodes=("local", "other")) as started:
+    with LocalLab.start(config=CONFIG, nodes=("local", "other")) as started:
         yield started
 
 
@@ -127,6 +128,21 @@ def test_two_registered_commands_take_turns(lab: LocalLab) -> None:
         assert each.end()[1] == 0
 
     assert wait_until(lambda: members(lab) == [], 10)
+
+
+def test_a_job_that_is_nice_comes_after_the_others(lab: LocalLab) -> None:
+    a = turn(lab)
+    assert a.says().startswith("granted")
+    nice = turn(lab, "rl", "--nice", "5")
+    assert wait_until(lambda: len(_waiting(lab)) == 1, 20)
+    other = turn(lab)
+    assert wait_until(lambda: len(_waiting(lab)) == 2, 20)
+
+    a.go_on()
+
+    assert other.says().startswith("granted")
+    other.go_on()
+    assert nice.says().startswith("granted")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -259,7 +275,13 @@ def test_a_user_registers_his_own_processes_alone_and_where_he_may(lab: LocalLab
     assert f"process {os.getpid()} is not yours" in stolen
     closed = as_nobody('{"verb": "register", "group": "theirs"}')
     assert "group theirs is not open to user nobody" in closed
+    raised = as_nobody('{"verb": "register", "group": "rl", "nice": -1}')
+    assert "only root may raise a job" in raised
     assert '"job": "nobody+mine"' in as_nobody('{"verb": "register", "group": "rl", "job": "mine"}')
+
+
+def _waiting(lab: LocalLab) -> list[str]:
+    return [member.job_id for member in groups(lab)["rl"].members if member.queue_place]
 
 
 def _alive(pid: int) -> bool:

@@ -29,7 +29,7 @@ HIDDEN = 'unset INTERLEAVE_GROUP INTERLEAVE_JOB_ID INTERLEAVE_TOKEN; "$1" -c "$0
 
 @pytest.mark.parametrize("policy", ["warn", "kill"])
 def test_a_script_that_unsets_our_variables_is_seen_and_by_policy_killed(policy: str) -> None:
-    with LocalLab.start(agent={"trespass": policy, "watch_s": 0.2}) as lab:
+    with LocalLab.start(config={"agent": {"trespass": policy, "watch_s": 0.2}}) as lab:
         plain = lab.submit([sys.executable, "-c", WORK], devices=[1])
         job = lab.submit(["bash", "-c", HIDDEN, WORK, sys.executable], group="demo")
         assert wait_until(lambda: "works" in lab.output(job), 20), lab.output(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slurm_interleave.client.core.errors import SlurmFailed
@@ -140,3 +141,13 @@ class FakeFleet:
     def forget(self, job_id: str) -> None:
         self.steps.step(f"forget {job_id}")
         self.reserved.pop(job_id, None)
+
+
+class FakeMembers:
+    """Remembers what was last said of each job."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, SlurmJob] = {}
+
+    def heard(self, jobs: Sequence[SlurmJob]) -> None:
+        self.known = {job.job_id: job for job in jobs}

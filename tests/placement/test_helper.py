@@ -260,3 +260,17 @@ def test_the_lanes_are_the_seats_on_each_device() -> None:
 def test_settings_that_do_not_go_together_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"\[placement\]"):
         PlacementConfig(**wrong)  # type: ignore[arg-type]
+
+
+async def test_what_slurm_says_of_interleaved_jobs_that_are_not_over_is_passed_on(world: World) -> None:
+    for job in ("1", "2", "3"):
+        world.slurm.submit(job)
+    world.slurm.finish("2")
+    world.slurm.change("3", admin_comment="a site's own")
+    world.slurm.change("1", priority=7, account="physics")
+
+    await world.helper.round()
+
+    assert {job: (said.priority, said.account) for job, said in world.members.known.items()} == {
+        "1": (7, "physics")
+    }

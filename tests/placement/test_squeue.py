@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,3 +83,11 @@ def test_an_unknown_form_is_a_failure(text: str) -> None:
 )
 def test_slurms_short_form_of_names_is_spelled_out(text: str, names: tuple[str, ...]) -> None:
     assert expand(text) == names
+
+
+def test_the_account_of_a_job_is_read_where_there_is_one() -> None:
+    text = (RECORDED / "22.05.json").read_text()
+    data = json.loads(text)
+    data["jobs"][1]["account"] = "physics"
+
+    assert [job.account for job in parse_squeue(json.dumps(data))][:2] == ["", "physics"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
 from slurm_interleave.orchestrator.placement.plan import Node
-from tests.placement.fakes import FakeBook, FakeFleet, FakeSlurm, Steps
+from tests.placement.fakes import FakeBook, FakeFleet, FakeMembers, FakeSlurm, Steps
 
 CONFIG = PlacementConfig(enabled=True, mode="lane", gres=("ilva", "ilvb"), poll_s=60)
 N1, N2 = Node("n1", (0, 1)), Node("n2", (0, 1))
@@ -18,11 +18,14 @@ class World:
         self.steps = Steps()
         self.slurm, self.book = FakeSlurm(self.steps), FakeBook(self.steps)
         self.fleet = FakeFleet(*(nodes or (N1, N2)), steps=self.steps)
+        self.members = FakeMembers()
         self.now = 0.0
         self.helper = self.new_helper()
 
     def new_helper(self) -> PlacementHelper:
-        return PlacementHelper(self.slurm, self.book, self.fleet, CONFIG, clock=lambda: self.now)
+        return PlacementHelper(
+            self.slurm, self.book, self.fleet, self.members, CONFIG, clock=lambda: self.now
+        )
 
     def restart(self) -> None:
         self.steps.dies_after = None

@@ -78,6 +78,15 @@ def slices(cluster: Cluster, *members: SubmittedMember) -> list[pb.Slice]:
         return sorted((row for page in pages for row in page.slices), key=lambda row: row.epoch)
 
 
+def status(cluster: Cluster, group: str) -> dict[str, pb.MemberStatus]:
+    """Return the members of *group* by their job's id."""
+    client, request = load_section(ClientConfig, "client", cluster.config), pb.StatusRequest(group=group)
+    with open_channel(client.orchestrator) as channel:
+        who = credentials(Call("Interleave/GetStatus", request), client.auth, client.munge_socket)
+        reply = rpc.InterleaveStub(channel).GetStatus(request, metadata=who, timeout=10)
+    return {member.job_id: member for member in reply.groups[0].members}
+
+
 def violations(cluster: Cluster) -> list[str]:
     """Return what the simulated devices saw of two jobs on one device."""
     files = cluster.scratch.sim.glob("*/violations.jsonl")

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
+from tests.orchestrator.core.bench import Bench, granted, report
 from tests.orchestrator.core.turns import Turns
 
 
@@ -40,6 +42,50 @@ def test_by_priority_the_higher_one_goes_first() -> None:
     bench.acquire("high")
 
     assert next_after(bench, "A") == "high"
+
+
+def test_a_new_weight_counts_at_once_for_who_is_first() -> None:
+    """The first one cannot be granted, so a weight that makes another the first grants that one."""
+    bench = Bench()
+    bench.core = Core(bench.memory.remembered(), 1, Rules(policy="priority"))
+    bench.node_up("n1")
+    bench.tell(ev.Registered(bench.at, "n1", report("wide", nodes=("n1", "n2"), priority=5)))
+    bench.start("A")
+    assert granted(bench.acquire("wide")) == granted(bench.acquire("A")) == []
+
+    assert granted(bench.tell(ev.Weigh(bench.at, "A", 9))) == ["A"]
+
+
+def test_the_weight_that_a_registration_says_counts() -> None:
+    bench = jobs(Rules(policy="priority"), "A")
+    bench.join("low")
+    bench.join("high", priority=3)
+    bench.acquire("low")
+    bench.acquire("high")
+
+    assert next_after(bench, "A") == "high"
+
+
+def test_a_weight_ends_with_its_job_and_one_of_a_stranger_is_not_kept() -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.tell(ev.Weigh(bench.at, "A", 9))
+    bench.tell(ev.Weigh(bench.at, "stranger", 9))
+    bench.part_over("A")
+
+    assert bench.core.state.priorities == {}
+
+
+def test_an_account_that_the_agent_did_not_know_is_taken_from_slurm_and_kept() -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.tell(ev.Registered(bench.at, "n1", report("B", account="known")))
+    for job in ("A", "B"):
+        bench.tell(ev.Weigh(bench.at, job, 9, "slurms"))
+    bench.restart()
+
+    accounts = {key.job_id: member.account for key, member in bench.core.state.members.items()}
+    assert accounts == {"A": "slurms", "B": "known"}
 
 
 def test_by_fair_share_the_account_that_held_less_goes_first() -> None:

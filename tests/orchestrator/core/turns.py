@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import events as ev
@@ -53,8 +54,8 @@ class Turns:
                     self.notices.append(command)
         return commands
 
-    def join(self, job: str, group: str = "g", devices: tuple[int, ...] = (0,), account: str = "") -> None:
-        registration = ev.Registration(job, group, f"{job}-{group}", devices, account=account)
+    def join(self, job: str, group: str = "g", devices: tuple[int, ...] = (0,), **more: Any) -> None:
+        registration = ev.Registration(job, group, f"{job}-{group}", devices, **more)
         self.handle(ev.Registered(self.now, "n1", registration))
 
     def acquire(self, job: str, *groups: str, independent: bool = False) -> int:

@@ -1,0 +1,32 @@
+"""What Slurm says of the jobs that take turns, as events for the core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slurm_interleave.orchestrator.arbiter import Arbiter
+from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+
+
+class RegisteredMembers:
+    """Implements `placement.ports.Members` on the arbiter's core."""
+
+    def __init__(self, arbiter: Arbiter) -> None:
+        self._arbiter = arbiter
+
+    def heard(self, jobs: Sequence[SlurmJob]) -> None:
+        """Tell the core what is new of the jobs that are registered."""
+        events = [event for job in jobs for event in self._news(job)]
+        if events:
+            self._arbiter.post(*events)
+
+    def _news(self, job: SlurmJob) -> Iterator[ev.SlurmEvent]:
+        state, now = self._arbiter.core.state, self._arbiter.now()
+        members = [state.members[key] for key in state.jobs.get(job.job_id, ())]
+        known = state.priorities.get(job.job_id)
+        nameless = job.account and not all(member.account for member in members)
+        # A held or suspended job has priority 0, which says nothing of its weight.
+        weight = job.priority if job.priority > 0 else known or 0
+        if members and (nameless or weight not in (0, known)):
+            yield ev.Weigh(now, job.job_id, weight, job.account)

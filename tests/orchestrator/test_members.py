@@ -1,0 +1,54 @@
+"""What Slurm says of jobs reaches the core, once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_interleave.orchestrator.daemon import Orchestrator
+from slurm_interleave.orchestrator.members import RegisteredMembers
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+from slurm_interleave.sql.rows import Key
+from tests.orchestrator.fake_agent import FakeAgent
+
+JOB = SlurmJob("17", frozenset({"RUNNING"}), 100, "None", "", ("n1",), account="physics")
+
+
+@pytest.fixture
+async def members(orchestrator: Orchestrator, n1: FakeAgent) -> RegisteredMembers:
+    await n1.start("17")
+    return RegisteredMembers(orchestrator.arbiter)
+
+
+async def test_the_priority_and_the_account_of_a_registered_job_are_taken(
+    orchestrator: Orchestrator, members: RegisteredMembers
+) -> None:
+    members.heard([JOB, replace(JOB, job_id="18")])
+
+    state = orchestrator.arbiter.core.state
+    assert state.priorities == {"17": 100}
+    assert state.members[Key("17", "demo")].account == "physics"
+
+
+@pytest.mark.parametrize("nothing", [0, -1])
+async def test_a_priority_of_0_says_nothing(
+    orchestrator: Orchestrator, members: RegisteredMembers, nothing: int
+) -> None:
+    members.heard([JOB])
+    members.heard([replace(JOB, priority=nothing)])
+
+    assert orchestrator.arbiter.core.state.priorities == {"17": 100}
+
+
+async def test_what_is_known_is_not_told_again(
+    orchestrator: Orchestrator, members: RegisteredMembers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    members.heard([JOB])
+    monkeypatch.setattr(orchestrator.arbiter, "post", lambda *events: told.extend(events))
+
+    members.heard([JOB])
+    assert told == []
+    members.heard([replace(JOB, priority=7)])
+    assert [event.priority for event in told] == [7]
