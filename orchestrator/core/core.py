@@ -42,7 +42,7 @@ class Core:
         self.habits = Habits()
         self._policy = policy_called(rules.policy, rules.ageing_s)
         waits = Waits(self.state)
-        self.order = Order(self.state, waits, self._policy)
+        self.order = Order(self.state, waits, self._policy, self.switches.costs)
         self.calls = Calls(self.state, waits, self.order)
         self.turns = Turns(self.state, self.switches, self.order, rules, self.habits)
         self.limits = Limits(self.state, rules)
@@ -106,6 +106,7 @@ class Core:
             self._told.pop(waiter, None)
             self._asked[waiter] = None
         if waiter is not None and new:
+            self.switches.costs.pop(waiter, None)  # of an acquire that was given up
             self.habits.acquired(waiter, event.at)
             self.limits.queued(waiter, event.at)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Sequence, Set
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
@@ -18,12 +18,14 @@ SPACING = 1 << 20  # between two waiters: room for those that come before others
 class Order:
     """The order of the waiters at each device. It is one order for all devices at any moment."""
 
-    def __init__(self, state: State, waits: Waits, policy: Policy) -> None:
+    def __init__(self, state: State, waits: Waits, policy: Policy, loaded: Container[Key]) -> None:
+        """*loaded* are the waiters whose switch has ended well."""
         self._state = state
         self._waits = waits
         self.policy = policy
         self._ranks: dict[Key, tuple[float, ...]] = {}
         self._ranked: tuple[int, float] = (0, 0.0)  # in which state, and when
+        self._loaded = loaded
 
     def first(self, device: Device, now: float) -> Key | None:
         """Return who is first at *device*."""
@@ -57,6 +59,9 @@ class Order:
     def rank_now(self, key: Key, now: float) -> tuple[float, ...]:
         """Return the same, worked out anew."""
         state, waiter = self._state, self._state.waiters[key]
+        if key in self._loaded:
+            # The devices are ready for it: another one that came meanwhile would waste the switch, each time.
+            return (-2.0, waiter.seq)
         keeping = state.keeping.get(key, frozenset())
         if keeping and self._waits.behind(keeping):
             # Others wait for what its job keeps meanwhile: they cannot go first.

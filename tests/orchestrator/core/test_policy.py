@@ -44,6 +44,20 @@ def test_by_priority_the_higher_one_goes_first() -> None:
     assert next_after(bench, "A") == "high"
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_switch_is_for_whom_it_began(policy: str) -> None:
+    """A job that comes back while its state is moved off does not take the turn, whatever its weight."""
+    bench = jobs(Rules(policy=policy, linger_s=0), "A", "B")
+    bench.handle(ev.Weigh(bench.now, "A", 9))
+    bench.now += 1
+    bench.acquire("B")
+    bench.yield_("A")
+    bench.acquire("A")
+    bench.settle()
+
+    assert bench.holders() == {("B", "g")}
+
+
 def test_a_new_weight_counts_at_once_for_who_is_first() -> None:
     """The first one cannot be granted, so a weight that makes another the first grants that one."""
     bench = Bench()
