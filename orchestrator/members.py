@@ -21,6 +21,12 @@ class RegisteredMembers:
         if events:
             self._arbiter.post(*events)
 
+    def fault(self, job_id: str) -> str:
+        """Return why the job's device state is lost; empty if it is not."""
+        state = self._arbiter.core.state
+        members = (state.members[key] for key in state.jobs.get(job_id, ()))
+        return next((member.fault for member in members if member.fault and not member.over), "")
+
     def _news(self, job: SlurmJob) -> Iterator[ev.SlurmEvent]:
         state, now = self._arbiter.core.state, self._arbiter.now()
         members = [state.members[key] for key in state.jobs.get(job.job_id, ())]

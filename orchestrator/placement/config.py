@@ -28,6 +28,10 @@ class PlacementConfig:
     """Seconds that the agent of a node may be away before jobs that wait to start there go elsewhere."""
     partition: str = "interleave"
     """The partition of interleaved jobs."""
+    requeue_faulted: int = 0
+    """How often Slurm is told to start a job again that has lost its device state and goes on.
+
+    0: never, so the job keeps its devices until it ends. One submitted with --no-requeue is left alone."""
 
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
@@ -40,6 +44,8 @@ class PlacementConfig:
             )
         if self.poll_s <= 0:
             raise ConfigError(f"[placement] poll_s {self.poll_s} must be more than 0")
+        if self.requeue_faulted < 0:
+            raise ConfigError(f"[placement] requeue_faulted {self.requeue_faulted} must be 0 or more")
         if self.away_s <= 0:
             raise ConfigError(f"[placement] away_s {self.away_s} must be more than 0")
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from slurm_interleave.client.core.errors import BadName, SlurmFailed
 from slurm_interleave.orchestrator.placement.admin_comment import (
@@ -79,6 +79,7 @@ class PlacementHelper:
         self._members.heard([job for job, _ in jobs.values()])
         for job_id in [job_id for job_id in book if job_id not in jobs]:
             await self._drop(book.pop(job_id))
+        await self._requeue_faulted(job for job, _ in jobs.values())
         lost = await self._lost_nodes(jobs, book)
         for job_id, (job, comment) in jobs.items():
             if job_id in book and _waits(job, comment) and lost & set(book[job_id].nodes):
@@ -107,6 +108,15 @@ class PlacementHelper:
         for key in self._reported.keys() - {job.job_id for job in queue} - {"squeue"}:
             del self._reported[key]
         return found
+
+    async def _requeue_faulted(self, jobs: Iterable[SlurmJob]) -> None:
+        """Let Slurm start those again that have lost their device state, so that their devices are free."""
+        for job in jobs:
+            reason = self._members.fault(job.job_id)
+            if reason and job.has_processes and job.restarts < self._config.requeue_faulted:
+                with self._reports(job.job_id):
+                    await self._slurm.requeue(job.job_id)
+                    log.warning("placement.requeued", extra={"job": job.job_id, "reason": reason})
 
     async def _drop(self, placement: Placement) -> None:
         await self._book.drop(placement.job_id)

@@ -41,6 +41,9 @@ class Members(Protocol):
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         """Take what Slurm says of interleaved jobs that are not over; others of them are unknown here."""
 
+    def fault(self, job_id: str) -> str:
+        """Return why the job's device state is lost; empty if it is not."""
+
 
 class Slurm(Protocol):
     """Slurm's side. Each method raises `SlurmFailed`."""
@@ -62,6 +65,9 @@ class Slurm(Protocol):
 
     async def release(self, job_id: str) -> None:
         """Let a held job start."""
+
+    async def requeue(self, job_id: str) -> None:
+        """End a running job and put it back into the queue."""
 
     async def hold(self, job_id: str) -> None:
         """Keep a pending job from starting."""

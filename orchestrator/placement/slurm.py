@@ -48,6 +48,10 @@ class SlurmCommands:
         """Let a held job start."""
         await self._run("scontrol", "release", job_id)
 
+    async def requeue(self, job_id: str) -> None:
+        """End a running job and put it back into the queue."""
+        await self._run("scontrol", "requeue", job_id)
+
     async def hold(self, job_id: str) -> None:
         """Keep a pending job from starting."""
         await self._run("scontrol", "hold", job_id)

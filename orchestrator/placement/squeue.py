@@ -29,6 +29,8 @@ class SlurmJob:
     dependency: str = ""
     """Of other jobs, as far as it is not met."""
     account: str = ""
+    restarts: int = 0
+    """How often it was put back into the queue."""
 
     @property
     def finished(self) -> bool:
@@ -49,6 +51,11 @@ class SlurmJob:
     def started(self) -> bool:
         """True while the job has its nodes."""
         return bool(self.states & _STARTED)
+
+    @property
+    def has_processes(self) -> bool:
+        """True while it runs or is suspended, and does not end already."""
+        return bool(self.states & {"RUNNING", "SUSPENDED"}) and not self.states & {"COMPLETING", "PENDING"}
 
     @property
     def held(self) -> bool:
@@ -89,6 +96,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         nodes=expand(str(record.get("nodes") or "")),
         dependency=str(record.get("dependency") or ""),
         account=str(record.get("account") or ""),
+        restarts=_number(record.get("restart_cnt") or 0),
     )
 
 

@@ -58,8 +58,10 @@ class FakeSlurm:
     def finish(self, job_id: str) -> None:
         self.change(job_id, states=frozenset({"COMPLETED"}))
 
-    def requeue(self, job_id: str) -> None:
-        self.change(job_id, states=frozenset({"PENDING"}), nodes=(), reason="BeginTime")
+    def put_back(self, job_id: str) -> None:
+        """Requeue the job, as its user or the loss of its node does."""
+        restarts = self.queue[job_id].restarts + 1
+        self.change(job_id, states=frozenset({"PENDING"}), nodes=(), reason="BeginTime", restarts=restarts)
 
     async def jobs(self) -> list[SlurmJob]:
         self.asked.set()
@@ -97,6 +99,11 @@ class FakeSlurm:
             reason="None",
             nodes=self.pins[job_id].nodes,
         )
+
+    async def requeue(self, job_id: str) -> None:
+        self._check(job_id)
+        self.steps.step(f"requeue {job_id}")
+        self.put_back(job_id)
 
     async def hold(self, job_id: str) -> None:
         self._check(job_id)
@@ -148,6 +155,10 @@ class FakeMembers:
 
     def __init__(self) -> None:
         self.known: dict[str, SlurmJob] = {}
+        self.faults: dict[str, str] = {}
 
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         self.known = {job.job_id: job for job in jobs}
+
+    def fault(self, job_id: str) -> str:
+        return self.faults.get(job_id, "")

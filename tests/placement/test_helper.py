@@ -147,7 +147,7 @@ async def test_a_requeued_job_that_still_has_its_place_starts_there_again(world:
     world.slurm.submit("1")
     await world.helper.round()
     done = list(world.steps.done)
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
 
     await world.helper.round()
 
@@ -157,7 +157,7 @@ async def test_a_requeued_job_that_still_has_its_place_starts_there_again(world:
 async def test_a_requeued_job_whose_place_was_given_back_is_held_and_placed_again(world: World) -> None:
     world.slurm.submit("1")
     await world.helper.round()
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
     await world.book.drop("1")
 
     await world.helper.round()

@@ -16,7 +16,7 @@ def world() -> World:
 async def test_a_job_that_the_user_holds_after_its_release_stays_held(world: World) -> None:
     world.slurm.submit("1")
     await world.helper.round()
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
     world.slurm.change("1", priority=0, reason="JobHeldUser")
 
     await world.helper.round()
@@ -30,7 +30,7 @@ async def test_a_job_that_the_user_holds_after_its_release_stays_held(world: Wor
 async def test_a_hold_of_a_job_whose_place_was_given_back_lasts_until_its_user_ends_it(world: World) -> None:
     world.slurm.submit("1")
     await world.helper.round()
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
     world.slurm.change("1", priority=0, reason="JobHeldUser")
     await world.book.drop("1")
 
@@ -47,7 +47,7 @@ async def test_a_job_that_waits_on_a_node_that_went_down_is_placed_elsewhere(wor
     world.slurm.submit("1")
     await world.helper.round()
     world.slurm.nodes_down = {"n1"}  # its agent is still connected
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
 
     await world.helper.round()
     await world.helper.round()
@@ -62,7 +62,7 @@ async def test_with_no_other_node_a_job_of_a_node_that_went_down_waits_held_with
     world.slurm.submit("1")
     await world.helper.round()
     world.slurm.nodes_down = {"n1"}
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
 
     await world.helper.round()
     assert world.slurm.queue["1"].held
@@ -79,7 +79,7 @@ async def test_a_crash_while_a_job_leaves_a_node_that_went_down_is_repaired(worl
     world.slurm.submit("1")
     await world.helper.round()
     world.slurm.nodes_down = {"n1"}
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
     world.steps.dies_after = len(world.steps.done) + more
     with pytest.raises(Crash):
         await world.helper.round()
@@ -95,7 +95,7 @@ async def test_a_crash_while_a_job_leaves_a_node_that_went_down_is_repaired(worl
 async def test_a_job_outlasts_the_restart_of_its_agent_where_it_is_but_not_its_loss(world: World) -> None:
     world.slurm.submit("1")
     await world.helper.round()
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
     for seconds in (0, CONFIG.away_s - 1):  # away, and back in time; twice
         world.fleet.connected = [N2]
         await world.helper.round()
@@ -122,7 +122,7 @@ async def test_a_running_job_or_one_that_its_user_holds_stays_in_the_book_of_a_n
     world.slurm.submit("1")
     await world.helper.round()
     if change:
-        world.slurm.requeue("1")
+        world.slurm.put_back("1")
         world.slurm.change("1", **change)
     done = list(world.steps.done)
     world.slurm.nodes_down = {"n1"}
@@ -135,7 +135,7 @@ async def test_a_running_job_or_one_that_its_user_holds_stays_in_the_book_of_a_n
 async def test_a_job_that_slurm_held_since_its_launch_failed_is_left_alone(world: World) -> None:
     world.slurm.submit("1")
     await world.helper.round()
-    world.slurm.requeue("1")
+    world.slurm.put_back("1")
     world.slurm.change("1", priority=0, reason="launch_failed_requeued_held")
     world.slurm.nodes_down = {"n1"}
     done = list(world.steps.done)

@@ -14,8 +14,8 @@ N1, N2 = Node("n1", (0, 1)), Node("n2", (0, 1))
 class World:
     """What outlives the daemon, and a daemon that can be started again."""
 
-    def __init__(self, *nodes: Node) -> None:
-        self.steps = Steps()
+    def __init__(self, *nodes: Node, config: PlacementConfig = CONFIG) -> None:
+        self.steps, self.config = Steps(), config
         self.slurm, self.book = FakeSlurm(self.steps), FakeBook(self.steps)
         self.fleet = FakeFleet(*(nodes or (N1, N2)), steps=self.steps)
         self.members = FakeMembers()
@@ -24,7 +24,7 @@ class World:
 
     def new_helper(self) -> PlacementHelper:
         return PlacementHelper(
-            self.slurm, self.book, self.fleet, self.members, CONFIG, clock=lambda: self.now
+            self.slurm, self.book, self.fleet, self.members, self.config, clock=lambda: self.now
         )
 
     def restart(self) -> None:

@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--off", type=float, default=0.05, help="seconds between two turns")
     parser.add_argument("--mib", type=int, default=150, help="memory on the device")
     parser.add_argument("--wait-for", type=Path, help="file that must be there before the first acquire")
+    parser.add_argument("--stay", action="store_true", help="go on running after an error")
     args = parser.parse_args()
     while args.wait_for is not None and not args.wait_for.exists():
         time.sleep(0.05)
@@ -33,6 +34,8 @@ def main() -> int:
         take_turns(interleaver, args)
     except InterleaveError as error:
         note(args.notes, type(error).__name__, text=str(error))
+        while args.stay:
+            time.sleep(1)
         return 3
     note(args.notes, "finished")
     return 0

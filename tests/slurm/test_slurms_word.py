@@ -12,7 +12,7 @@ from tests.slurm.members import status, submit_member
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 
-CONFIG = {"turns": {"policy": "priority"}}
+CONFIG = {"turns": {"policy": "priority"}, "placement": {"requeue_faulted": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +40,26 @@ def test_the_job_with_the_higher_priority_in_slurm_goes_first(site: Cluster) -> 
     late.completed()
 
     assert late.epochs()[0] < early.epochs()[0]
+
+
+def test_a_job_whose_saved_state_is_damaged_is_started_again_and_its_devices_are_free(site: Cluster) -> None:
+    a = submit_member(site, "faulted", "--turns", "40", "--hold", "0.2", "--stay")
+    a.until("yielding")
+    b = submit_member(site, "faulted", "--turns", "1", "--hold", "300")
+    b.until("granted")
+    assert wait_until(lambda: status(site, "faulted")[a.job_id].queue_place > 0, 20)
+    files = site.scratch.sim.glob(f"*/host/{a.job_id}/*")
+    buffer = next(path for path in files if path.stat().st_size > 1 << 20)
+    with buffer.open("r+b") as file:
+        file.seek(1 << 19)
+        file.write(b"damaged")
+
+    site.scancel(b.job_id)
+    a.until("JobFaulted")
+    site.wait(a.job_id, "PENDING")
+    c = submit_member(site, "faulted", "--turns", "1")
+    c.completed()
+    site.begin_soon(a.job_id)
+    a.completed()
+
+    assert site.job(a.job_id)["Restarts"] == "1"
