@@ -45,7 +45,7 @@ class Line:
     since_s: float | None = None
     nodes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    fault: str = ""
+    reason: str = ""
 
 
 _COLUMNS: tuple[Column[Line], ...] = (
@@ -59,7 +59,7 @@ _COLUMNS: tuple[Column[Line], ...] = (
     Column("TIME", "for how long", RIGHT_TEXT, lambda line: _age(line.since_s)),
     Column("NODES", "nodes of its devices", LIST, lambda line: line.nodes),
     Column("DEVICES", "node/index", LIST, lambda line: line.devices),
-    Column("REASON", "why it is faulted", TEXT, lambda line: line.fault),
+    Column("REASON", "why it is faulted, or waits", TEXT, lambda line: line.reason),
 )
 
 
@@ -112,7 +112,7 @@ def _line(group: pb.GroupStatus, member: pb.MemberStatus, now: float) -> Line:
         since_s=max(0.0, now - since) if since else None,
         nodes=tuple(context.node for context in member.contexts),
         devices=tuple(f"{context.node}/{i}" for context in member.contexts for i in context.devices),
-        fault=member.fault,
+        reason=member.fault or member.reason,
     )
 
 

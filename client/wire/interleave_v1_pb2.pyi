@@ -155,7 +155,7 @@ class GroupStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., state_since: _Optional[float] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("job_id", "user", "role", "epoch", "held_since", "phase", "queue_place", "waiting_since", "fault", "contexts", "priority")
+    __slots__ = ("job_id", "user", "role", "epoch", "held_since", "phase", "queue_place", "waiting_since", "fault", "contexts", "priority", "reason")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,7 @@ class MemberStatus(_message.Message):
     FAULT_FIELD_NUMBER: _ClassVar[int]
     CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     user: str
     role: str
@@ -178,7 +179,8 @@ class MemberStatus(_message.Message):
     fault: str
     contexts: _containers.RepeatedCompositeFieldContainer[ContextStatus]
     priority: int
-    def __init__(self, job_id: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., held_since: _Optional[float] = ..., phase: _Optional[str] = ..., queue_place: _Optional[int] = ..., waiting_since: _Optional[float] = ..., fault: _Optional[str] = ..., contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ..., priority: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, job_id: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., held_since: _Optional[float] = ..., phase: _Optional[str] = ..., queue_place: _Optional[int] = ..., waiting_since: _Optional[float] = ..., fault: _Optional[str] = ..., contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ..., priority: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ContextStatus(_message.Message):
     __slots__ = ("node", "devices", "state", "bytes")

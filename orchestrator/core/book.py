@@ -79,11 +79,6 @@ class DeviceBook:
                 if not queue:
                     del self._queues[device]
 
-    def first(self, device: Device) -> Key | None:
-        """Return who is first in the queue of *device*."""
-        queue = self._queues.get(device)
-        return next(iter(queue)) if queue else None
-
     def queue(self, device: Device) -> Iterator[Key]:
         """Walk the queue of *device* from its head."""
         return iter(self._queues.get(device, ()))

@@ -46,7 +46,7 @@ class Core:
         self.calls = Calls(self.state, waits, self.order)
         self.turns = Turns(self.state, self.switches, self.order, rules, self.habits)
         self.limits = Limits(self.state, rules)
-        self._word = Word(self.state)
+        self._word = Word(self.state, self.limits)
         self.trespasses = Trespasses(self.state, self.switches, self.turns.evict)
         self._told: dict[Key, tuple[int, str]] = {}
         self._asked: dict[Key, None] = {}
@@ -77,7 +77,7 @@ class Core:
                 self._timer(event)
             case ev.Revoke() | ev.Clear():
                 self._operator(event)
-            case ev.Weigh():
+            case ev.Weigh() | ev.Suspended():
                 self._word.handle(event)
             case _:
                 self._node(event)

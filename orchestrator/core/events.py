@@ -174,6 +174,15 @@ class Weigh:
 
 
 @dataclass(frozen=True)
+class Suspended:
+    """Slurm has stopped the processes of a job, or let them go on."""
+
+    at: float
+    job_id: str
+    suspended: bool
+
+
+@dataclass(frozen=True)
 class OperationDone:
     """An agent ended a snapshot or a restore; *context* is where the device state is now."""
 
@@ -200,5 +209,5 @@ class Wake:
 
 CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Clear
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
-SlurmEvent = Weigh
+SlurmEvent = Weigh | Suspended
 Event = CallEvent | NodeEvent | SlurmEvent

@@ -56,7 +56,8 @@ class Limits:
                 WakeMe(HoldCheck(by, key.job_id, key.group, epoch)),
             ]
             state.note("lease.overdue", key, f"held {at - lease.granted:.0f} s while {waiting} wait")
-        elif at >= by and self._rules.force:
+        # A suspended job cannot hear that it is asked.
+        if self._rules.force and (at >= by or key.job_id in state.suspended):
             self.revoke(key, at)
 
     def revoke(self, key: Key, at: float) -> None:

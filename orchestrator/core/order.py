@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
@@ -28,13 +28,18 @@ class Order:
         self._loaded = loaded
 
     def first(self, device: Device, now: float) -> Key | None:
-        """Return who is first at *device*."""
+        """Return who is first at *device* of those that can act."""
+        queue = self._queue(device)
         if self.policy.in_order:
-            return self._state.book.first(device)
-        return min(self._state.book.queue(device), key=lambda key: self.rank(key, now), default=None)
+            return next(queue, None)
+        return min(queue, key=lambda key: self.rank(key, now), default=None)
 
     def ahead(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
         """Return the jobs with waiters that come before *key* at *devices*, its own job maybe among them."""
+        earlier, suspended = self._earlier_jobs(devices, key, now), self._state.suspended
+        return earlier - suspended if suspended else earlier
+
+    def _earlier_jobs(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
         book = self._state.book
         if not self.policy.in_order:
             own = self.rank(key, now)
@@ -46,6 +51,11 @@ class Order:
 
     def _earlier(self, device: Device, key: Key) -> Iterable[Key]:
         return itertools.takewhile(lambda other: other != key, self._state.book.queue(device))
+
+    def _queue(self, device: Device) -> Iterator[Key]:
+        """Walk those who wait for *device*, but for suspended jobs, which would hold up others."""
+        queue, suspended = self._state.book.queue(device), self._state.suspended
+        return (key for key in queue if key.job_id not in suspended) if suspended else queue
 
     def rank(self, key: Key, now: float) -> tuple[float, ...]:
         """Return the rank of waiter *key*; smaller comes first. Worked out once in each state."""

@@ -46,6 +46,7 @@ class State:
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
+        self.suspended: set[str] = set()  # jobs that Slurm has stopped
         self.jobs: dict[str, dict[Key, None]] = {}
         self.memory: dict[Device, int] = {}
         self.footprints: dict[tuple[Key, str], int] = {}  # bytes that a context last took on a node
@@ -116,6 +117,7 @@ class State:
                 del index[name]
         if member.job_id not in self.jobs:
             self.priorities.pop(member.job_id, None)
+            self.suspended.discard(member.job_id)
         self._emit(Drop(member), key)
 
     def put_part(self, part: Part) -> None:

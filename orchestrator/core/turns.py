@@ -74,6 +74,8 @@ class Turns:
             missing = sorted(set(state.members[member].nodes) - state.parts.get(member, {}).keys())
             if missing:
                 return f"node {', '.join(missing)} has not registered the job"
+        if key.job_id in state.suspended:
+            return "the job is suspended in Slurm"
         for device in devices:
             if device in book.holders or device in book.switching or self._order.first(device, at) != key:
                 return "other jobs come first"
@@ -170,11 +172,12 @@ class Turns:
         """Return how many jobs come before waiter *key*, and what it waits for beside them."""
         devices, book = self._state.claimed_devices(key), self._state.book
         ahead = self._order.ahead(devices, key, at)
-        holders = {book.holders[device].job_id for device in devices if device in book.holders}
-        holding = sum(job not in ahead for job in holders - {key.job_id})
+        holders = {book.holders[device].job_id: None for device in devices if device in book.holders}
+        holding = sum(job not in ahead for job in holders if job != key.job_id)
         waiting = len(ahead) - (key.job_id in ahead)
         if holding + waiting:
-            return holding + waiting, ""
+            stalled = next((job for job in holders if job in self._state.suspended), "")
+            return holding + waiting, f"holder {stalled} is suspended in Slurm" if stalled else ""
         if key in self._switches.active:
             return 0, "its turn has come, device state is being moved"
         return 0, self.obstacle(key, devices, at)

@@ -1,27 +1,46 @@
-"""What Slurm says of jobs that are registered."""
+"""What Slurm says of jobs that are registered: their weight, and whether they can act now."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.limits import Limits
 from slurm_interleave.orchestrator.core.state import State
+from slurm_interleave.sql.rows import Key
 
 
 class Word:
     """Takes Slurm's word. It is not remembered: after a restart Slurm says it again."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, limits: Limits) -> None:
         self._state = state
+        self._limits = limits
 
     def handle(self, event: ev.SlurmEvent) -> None:
-        """Take the weight of a job: another one may be first at its devices now."""
-        state, keys = self._state, list(self._state.jobs.get(event.job_id, ()))
-        if keys:
-            state.priorities[event.job_id] = event.priority
+        """Take *event*; whom it puts first, or keeps waiting, may change at once."""
+        keys = list(self._state.jobs.get(event.job_id, ()))
+        if not keys:
+            return
+        if isinstance(event, ev.Weigh):
+            self._weigh(event, keys)
+        else:
+            self._suspend(event)
         for key in keys:
-            member = state.members[key]
+            self._state.touch(self._state.devices(key))
+            self._state.note_changed(key)
+
+    def _weigh(self, event: ev.Weigh, keys: list[Key]) -> None:
+        self._state.priorities[event.job_id] = event.priority
+        for key in keys:
+            member = self._state.members[key]
             if event.account and not member.account:
-                state.put_member(replace(member, account=event.account))
-            state.touch(state.devices(key))
-            state.note_changed(key)
+                self._state.put_member(replace(member, account=event.account))
+
+    def _suspend(self, event: ev.Suspended) -> None:
+        if not event.suspended:
+            self._state.suspended.discard(event.job_id)
+            return
+        self._state.suspended.add(event.job_id)
+        for key in self._state.leases_of(event.job_id):
+            self._limits.check(key, self._state.leases[key].epoch, event.at)

@@ -24,11 +24,14 @@ def _member(core: Core, key: Key, at: float) -> pb.MemberStatus:
     member, lease, claim = state.members[key], state.leases.get(key), state.claims.get(key)
     status = pb.MemberStatus(job_id=key.job_id, user=member.user, role=member.role, fault=member.fault)
     status.priority = state.priorities.get(key.job_id, 0)
+    if key.job_id in state.suspended:
+        status.reason = "suspended in Slurm"
     if lease is not None:
         status.epoch, status.held_since, status.phase = lease.epoch, lease.granted, lease.phase
     if claim is not None:
         waiter = state.waiters[claim]
-        status.queue_place = core.turns.place(claim, at)[0] + 1
+        ahead, reason = core.turns.place(claim, at)
+        status.queue_place, status.reason = ahead + 1, status.reason or reason
         status.waiting_since, status.phase = waiter.requested, waiter.phase
     for part in state.parts.get(key, {}).values():
         status.contexts.append(context_status(part))

@@ -11,6 +11,7 @@ from slurm_interleave.orchestrator.members import RegisteredMembers
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 from slurm_interleave.sql.rows import Key
 from tests.orchestrator.fake_agent import FakeAgent
+from tests.orchestrator.serving import Client
 
 JOB = SlurmJob("17", frozenset({"RUNNING"}), 100, "None", "", ("n1",), account="physics")
 
@@ -52,3 +53,37 @@ async def test_what_is_known_is_not_told_again(
     assert told == []
     members.heard([replace(JOB, priority=7)])
     assert [event.priority for event in told] == [7]
+
+
+async def test_a_suspended_job_is_told_once_and_keeps_its_weight(
+    orchestrator: Orchestrator, members: RegisteredMembers, client: Client
+) -> None:
+    members.heard([JOB])
+    stopped = replace(JOB, states=frozenset({"SUSPENDED"}), priority=0)
+    members.heard([stopped])
+    members.heard([stopped])
+
+    state = orchestrator.arbiter.core.state
+    assert (state.suspended, state.priorities) == ({"17"}, {"17": 100})
+    [group] = (await client.status("demo")).groups
+    said = {member.job_id: (member.reason, member.priority) for member in group.members}
+    assert said["17"] == ("suspended in Slurm", 100)
+    members.heard([JOB])
+    assert state.suspended == set()
+
+
+async def test_the_status_says_what_a_waiter_waits_for(
+    orchestrator: Orchestrator, members: RegisteredMembers, client: Client, n1: FakeAgent
+) -> None:
+    await n1.start("18")
+    await client.granted("17")
+    waiting = client.acquire("18")
+    await client.waiting(1)
+    members.heard([replace(JOB, states=frozenset({"SUSPENDED"}))])
+
+    [group] = (await client.status("demo")).groups
+    assert {member.job_id: member.reason for member in group.members if member.reason} == {
+        "17": "suspended in Slurm",
+        "18": "holder 17 is suspended in Slurm",
+    }
+    waiting.cancel()

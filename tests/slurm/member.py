@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("notes", type=Path)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--hold", type=float, default=0.1, help="seconds of work in a turn")
+    parser.add_argument("--idle", type=float, default=0.0, help="seconds without work in a turn")
     parser.add_argument("--off", type=float, default=0.05, help="seconds between two turns")
     parser.add_argument("--mib", type=int, default=150, help="memory on the device")
     parser.add_argument("--wait-for", type=Path, help="file that must be there before the first acquire")
@@ -49,6 +50,8 @@ def take_turns(interleaver: Interleaver, args: argparse.Namespace) -> None:
             if state is None:
                 state = device.put(np.full(args.mib << 17, float(os.getpid())))
             device.run("add", add_one, state, seconds=args.hold)
+            note(args.notes, "worked", epoch=lease.epoch)
+            time.sleep(args.idle)
             note(args.notes, "yielding", epoch=lease.epoch)
         time.sleep(args.off)
     with interleaver.turn("check"):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lab import Cluster
 from lab.processes import wait_until
-from tests.slurm.members import status, submit_member
+from tests.slurm.members import status, submit_member, violations
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 
-CONFIG = {"turns": {"policy": "priority"}, "placement": {"requeue_faulted": 1}}
+CONFIG = {
+    "turns": {"policy": "priority", "yield_grace_s": 300, "force": True},
+    "placement": {"requeue_faulted": 1},
+    "groups.limited": {"nodes": ["elsewhere"], "devices": [0], "max_hold_s": 1},
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +69,32 @@ def test_a_job_whose_saved_state_is_damaged_is_started_again_and_its_devices_are
     a.completed()
 
     assert site.job(a.job_id)["Restarts"] == "1"
+
+
+def test_the_log_and_the_status_say_that_the_holder_is_suspended(site: Cluster) -> None:
+    a = submit_member(site, "stalled", "--turns", "1", "--idle", "3")
+    a.until("worked")
+    b = submit_member(site, "stalled", "--turns", "1")
+    site.wait(b.job_id, "RUNNING")
+    site.command("scontrol", "suspend", a.job_id)
+
+    reason = f"holder {a.job_id} is suspended in Slurm"
+    assert wait_until(lambda: f"1 ahead; {reason}" in site.output(b.job_id), 20)
+    assert reason in site.command(str(Path(sys.executable).with_name("interleave")), "status", "stalled")
+    assert b.epochs() == []
+    site.command("scontrol", "resume", a.job_id)
+    a.completed()
+    b.completed()
+
+
+def test_a_suspended_holder_loses_its_devices_at_its_limit_and_goes_on_later(site: Cluster) -> None:
+    a = submit_member(site, "limited", "--turns", "2", "--idle", "1")
+    a.until("worked")
+    site.command("scontrol", "suspend", a.job_id)
+    b = submit_member(site, "limited", "--turns", "2")
+    b.completed()
+    assert a.events()[-1] == "worked"
+
+    site.command("scontrol", "resume", a.job_id)
+    a.completed()
+    assert not violations(site)

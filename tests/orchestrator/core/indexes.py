@@ -64,9 +64,10 @@ def expect_true_place(core: Core, key: Key, now: float) -> None:
     state, order, mine = core.state, core.order, set(core.state.claimed_devices(key))
     fifo = order.policy.in_order
     ranks = {other: (w.seq,) if fifo else order.rank_now(other, now) for other, w in state.waiters.items()}
+    acting = [other for other in state.waiters if other.job_id not in state.suspended]
     before = {
         other.job_id
-        for other in state.waiters
+        for other in acting
         if ranks[other] < ranks[key] and not mine.isdisjoint(state.claimed_devices(other))
     }
     holders = {lease.job_id for lease in state.leases if not mine.isdisjoint(state.devices(lease))}

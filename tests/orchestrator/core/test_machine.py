@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.orchestrator.core.events import JobOver
+from slurm_interleave.orchestrator.core.events import JobOver, Suspended
 from slurm_interleave.sql.rows import Key
 from tests.orchestrator.core.model import Agent
 from tests.orchestrator.core.system import Job, System
@@ -134,6 +134,12 @@ class Turns(RuleBasedStateMachine):
     def kill(self, pick: int) -> None:
         self.system.kill(among(alive(self.system), pick))
 
+    @when(alive)
+    @rule(pick=picks, suspended=st.booleans())
+    def suspend_or_resume(self, pick: int, suspended: bool) -> None:
+        job = among(alive(self.system), pick)
+        self.system.tell(Suspended(self.system.now, job.key.job_id, suspended))
+
     @when(dead)
     @rule(pick=picks)
     def end_part(self, pick: int) -> None:
@@ -204,7 +210,18 @@ def among(things: Sequence[T], pick: int) -> T:
 
 
 def settle(system: System) -> None:
-    """Bring agents up, callers back, and let messages, orders and timers run out."""
+    """Bring agents up, callers and suspended jobs back, and let messages, orders and timers run out."""
+    come_back(system)
+    system.end_what_is_dead()
+    for _ in range(1000):
+        if not step(system):
+            return
+    raise AssertionError("it never comes to rest")
+
+
+def come_back(system: System) -> None:
+    for job_id in list(system.core.state.suspended):
+        system.tell(Suspended(system.now, job_id, False))
     for job in acquirers(system):
         if job.lost:
             system.acquire(job)
@@ -213,11 +230,6 @@ def settle(system: System) -> None:
     for job in starting(system):
         for node in list(job.to_start):
             system.start_part(job, node)
-    system.end_what_is_dead()
-    for _ in range(1000):
-        if not step(system):
-            return
-    raise AssertionError("it never comes to rest")
 
 
 def step(system: System) -> bool:
