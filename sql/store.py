@@ -12,7 +12,7 @@ from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed, Rep
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.sql import migrate, rows
 from slurm_interleave.sql import slices as reports
-from slurm_interleave.sql.engine import explained, failures, name, open_engine, words, writing
+from slurm_interleave.sql.engine import explained, failures, fill_log, name, open_engine, words, writing
 from slurm_interleave.sql.slices import PAGE, SliceFilter
 from slurm_interleave.sql.statements import Fence, TableStatements
 from slurm_interleave.sql.tables import TABLES, instance, members, slices
@@ -43,6 +43,7 @@ class Store:
                 _bring_up(self._engine, url)
                 self.generation, self.epoch = _take_over(self._engine)
                 self._writer = Writer(self._engine)
+                fill_log(self._engine)
         except BaseException:
             self._engine.dispose()
             raise

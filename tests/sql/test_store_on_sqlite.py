@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed, Replaced
 from slurm_interleave.client.core.states import SliceState
-from slurm_interleave.sql import rows
+from slurm_interleave.sql import engine, rows
 from slurm_interleave.sql.store import PAGE, Locked, RowId, SliceFilter, Store, row_id
 from slurm_interleave.sql.tables import metadata
 from tests.sql.given_rows import KINDS, any_rows, ended_slice
@@ -269,3 +269,50 @@ def test_who_may_wait_for_another_writer_writes_after_it(store: Store, url: str)
 
         ending.join()
     assert store.epoch == 1
+
+
+def test_the_log_has_its_full_size_from_the_start_and_the_file_does_not(store: Store, url: str) -> None:
+    path = Path(url.removeprefix("sqlite:///"))
+    log = path.with_name(path.name + "-wal")
+    full = log.stat().st_size
+
+    for epoch in range(1, 301):
+        put(store, rows.Member(f"j{epoch}", "g"), epoch=epoch)
+
+    assert log.stat().st_size == full > 4000 * 4096
+    assert path.stat().st_size < full / 10
+    assert len(store.all(rows.Member)) == 300
+
+
+def test_a_log_that_a_crash_left_is_read_and_not_filled_again(url: str) -> None:
+    crashed = f"""
+import os
+from slurm_interleave.sql import rows
+from slurm_interleave.sql.store import Store, row_id
+store, member = Store({url!r}), rows.Member("a", "g")
+store.record({{row_id(member): member}}, 7)
+os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", crashed], check=False)
+    path = url.removeprefix("sqlite:///")
+    before = Path(path + "-wal").stat()
+
+    with contextlib.closing(Store(url)) as store:
+        assert (store.all(rows.Member), store.epoch) == ([rows.Member("a", "g")], 7)
+        assert Path(path + "-wal").stat().st_ino == before.st_ino
+        assert Path(path + "-wal").stat().st_size == before.st_size
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_disk_without_room_for_the_log_is_no_reason_to_stop(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(Store(url)) as store:
+        put(store, rows.Member("a", "g"))
+    monkeypatch.setattr(engine, "_PRAGMAS", (*engine._PRAGMAS, "max_page_count=500"))
+
+    with contextlib.closing(Store(url)) as store:
+        put(store, rows.Member("b", "g"))
+
+        assert len(store.all(rows.Member)) == 2
