@@ -160,10 +160,10 @@ class Core:
             held = max(ended_at - lease.granted, 0.0)
             self._policy.held(member.account, held * len(self.state.devices(key)), at)
             self.habits.yielded(key, ended_at)
-            if self._save_at_once(key):
+            if self._save_at_once(key, at):
                 self.turns.evict(key, at)
 
-    def _save_at_once(self, key: Key) -> bool:
+    def _save_at_once(self, key: Key, at: float) -> bool:
         devices = self.state.devices(key)
         if self.rules.eager == "off" or self.state.book.depth(devices):
             return False
@@ -175,7 +175,7 @@ class Core:
         }
         if self.rules.eager == "always":
             return bool(others)
-        return self.habits.another_comes_first(key, others)
+        return self.habits.another_comes_first(key, others, at)
 
     def _tell_places(self, devices: dict[Device, None], at: float) -> None:
         """Tell those at the head of the touched queues, and who has just asked, where they stand now."""

@@ -7,17 +7,25 @@ from dataclasses import dataclass
 
 from slurm_interleave.sql.rows import Key
 
-_WEIGHT = 0.3  # of the newest observation
+_KEPT = 5  # observations
 
 
 @dataclass
 class _Habit:
     yielded: float = 0.0
-    off_s: float | None = None  # from a yield to the next acquire
+    offs_s: tuple[float, ...] = ()  # the newest lengths from a yield to the next acquire
+
+    def off_s(self) -> float:
+        """Return what is usual: the median, so that one long break changes nothing."""
+        return sorted(self.offs_s)[len(self.offs_s) // 2]
+
+    def longest_s(self) -> float:
+        """Return what is long, but not unheard of: the longest but one."""
+        return sorted(self.offs_s)[-2:][0]
 
 
 class Habits:
-    """Exponentially weighted means, by member. Times and lengths in seconds."""
+    """What is usual, by member. Times and lengths in seconds."""
 
     def __init__(self) -> None:
         self._habits: dict[Key, _Habit] = {}
@@ -26,7 +34,7 @@ class Habits:
         """A member asks for its devices again."""
         habit = self._habits.setdefault(key, _Habit())
         if habit.yielded:
-            habit.off_s = _mean(habit.off_s, at - habit.yielded)
+            habit.offs_s = (*habit.offs_s, at - habit.yielded)[-_KEPT:]
             habit.yielded = 0.0
 
     def yielded(self, key: Key, at: float) -> None:
@@ -37,21 +45,21 @@ class Habits:
         """A member is gone."""
         self._habits.pop(key, None)
 
-    def next_acquire(self, key: Key) -> float | None:
-        """Return when the member will ask again by its habit, or None if that is not known."""
-        habit = self._habits.get(key)
-        if habit is None or not habit.yielded or habit.off_s is None:
-            return None
-        return habit.yielded + habit.off_s
+    def next_acquire(self, key: Key, now: float) -> float | None:
+        """Return when the member will ask again by its habit, or None if that is not known.
 
-    def another_comes_first(self, key: Key, others: Iterable[Key]) -> bool:
+        Who has stayed away twice as long as it does at times has another habit now, which is not known.
+        """
+        habit = self._habits.get(key)
+        if habit is None or not habit.yielded or not habit.offs_s:
+            return None
+        away_s = now - habit.yielded
+        return habit.yielded + habit.off_s() if away_s <= 2 * habit.longest_s() else None
+
+    def another_comes_first(self, key: Key, others: Iterable[Key], now: float) -> bool:
         """Tell whether one of *others* is expected to ask before *key* does."""
-        own = self.next_acquire(key)
+        own = self.next_acquire(key, now)
         if own is None:
             return False
-        expected = [at for at in map(self.next_acquire, others) if at is not None]
-        return any(at < own for at in expected)
-
-
-def _mean(before: float | None, now: float) -> float:
-    return now if before is None else before + _WEIGHT * (now - before)
+        expected = [self.next_acquire(other, now) for other in others]
+        return any(at is not None and at < own for at in expected)

@@ -51,7 +51,7 @@ class Turns:
         waiter, policy = self._state.waiters[key], self._order.policy
         if not policy.lingers or at - waiter.requested >= policy.ageing_s:
             return False
-        backs = [self._habits.next_acquire(other) for other, _ in save]
+        backs = [self._habits.next_acquire(other, at) for other, _ in save]
         back = max((at for at in backs if at is not None), default=at)
         if not at < back <= at + self._rules.linger_s:
             return False

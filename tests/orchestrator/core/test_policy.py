@@ -255,6 +255,50 @@ def test_learned_lengths_tell_who_will_ask_next() -> None:
     assert context_of(bench, "A") is Context.SAVED
 
 
+def alternate(bench: Turns, *names: str) -> None:
+    """Let each of *names* come 2 s after the last one went, and stay for 1 s."""
+    for name in names:
+        bench.now += 2
+        bench.acquire(name)
+        bench.settle()
+        bench.now += 1
+        bench.yield_(name)
+        bench.settle()
+
+
+def jobs_without_turns(rules: Rules, *names: str) -> Turns:
+    bench = Turns(rules)
+    for name in names:
+        bench.join(name)
+    return bench
+
+
+def test_jobs_that_take_turns_are_saved_ahead_once_that_is_known() -> None:
+    bench = jobs_without_turns(Rules(eager="learned"), "A", "B")
+
+    alternate(bench, *"ABABA")
+
+    assert context_of(bench, "A") is Context.SAVED
+
+
+def test_one_long_break_does_not_change_what_is_usual() -> None:
+    bench = jobs_without_turns(Rules(eager="learned"), "A", "B")
+    alternate(bench, *"ABABABAB")
+    bench.now += 10_000
+    alternate(bench, *"ABA")
+
+    assert context_of(bench, "A") is Context.SAVED
+
+
+def test_who_does_not_come_back_any_more_is_not_expected() -> None:
+    bench = jobs_without_turns(Rules(eager="learned"), "A", "B")
+    alternate(bench, *"ABABAB")
+
+    alternate(bench, *"AAAAAA")
+
+    assert context_of(bench, "A") is Context.RESIDENT
+
+
 def test_two_contexts_that_fit_together_both_stay_where_the_site_allows_it() -> None:
     bench = jobs(Rules(co_resident=True), "A", "B")
     for holder, waiter in (("A", "B"), ("B", "A"), ("A", "B")):
