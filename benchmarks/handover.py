@@ -13,9 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import measures
+from databases import KINDS, LabError, database_of
 from figures import Result, merged, reached, spread, table
 from members import Channels, Job, Member, channel, fleet, nodes
 from stand import Broken, Server, Stand
+
+# What the policies of switches are measured with: a move of a context, and from a yield to the next acquire.
+MOVE_S, APART_S = 0.01, 0.02
+LEARNED_AFTER = 10  # acquires
+POLICIES = {
+    "eager_off": "",
+    "eager_learned": 'eager = "learned"',
+    "eager_always": 'eager = "always"',
+    "co_resident": "co_resident = true",
+}
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,7 @@ class Size:
     calls: int = 800
     handovers: int = 250
     seconds: float = 3.0
+    switches: int = 20
 
 
 @dataclass
@@ -63,10 +75,22 @@ class Bench:
         self._queue = measures.Turns(queue.members(1001))
         await self._queue.begin()
         self._busy = await self._fleet(stack, "busy", groups=200, members=2)
+        self._policies = {
+            name: await self._fleet(stack, name, groups=1, members=2, turns=turns, move_s=MOVE_S)
+            for name, turns in POLICIES.items()
+        }
 
-    async def _fleet(self, stack: contextlib.AsyncExitStack, name: str, groups: int, members: int) -> Fleet:
-        server, jobs = await self._stand.orchestrator(name), fleet(groups, members)
-        await stack.enter_async_context(nodes(server.address, jobs, members))
+    async def _fleet(
+        self,
+        stack: contextlib.AsyncExitStack,
+        name: str,
+        groups: int,
+        members: int,
+        turns: str = "",
+        move_s: float = 0.0,
+    ) -> Fleet:
+        server, jobs = await self._stand.orchestrator(name, turns=turns), fleet(groups, members)
+        await stack.enter_async_context(nodes(server.address, jobs, members, move_s))
         return Fleet(server, Channels(server.address), jobs)
 
     async def round(self) -> Result:
@@ -84,6 +108,8 @@ class Bench:
             result[key] = spread(await measures.handovers(members, size.handovers))
         result["handover_1000_waiters_us"] = spread(await self._queue.handovers(size.handovers))
         result |= await self._throughput()
+        for name, policy in self._policies.items():
+            result |= await self._switches(name, policy.members(2))
         result["commit_us"] = spread(measures.commits(self._stand.database("small"), size.calls))
         result["rss_10000_members_mib"] = self._large.server.rss_mib()
         result["restart_1000_groups_s"] = await self._restart()
@@ -102,6 +128,14 @@ class Bench:
             "orchestrator_cpu_us_per_handover": used / (handovers * took) * 1e6,
         }
 
+    async def _switches(self, name: str, members: list[Member]) -> Result:
+        result: Result = {}
+        for what, jobs in (("other", members), ("same", members[:1])):
+            await measures.visits(jobs, LEARNED_AFTER, APART_S)  # it learns what is usual now
+            took = await measures.visits(jobs, self._size.switches, APART_S)
+            result[f"{what}_{name}_us"] = spread(took)
+        return result
+
     async def _restart(self) -> float:
         large, loop = self._large, asyncio.get_running_loop()
         member = large.member(large.jobs[-1])
@@ -117,8 +151,9 @@ class Bench:
 
 async def run(rounds: int, size: Size, database: str) -> list[Result]:
     """Return the figures of each round."""
-    with tempfile.TemporaryDirectory(prefix="interleave-bench-") as folder:
-        stand = Stand(Path(folder), database)
+    with contextlib.ExitStack() as ending:
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="interleave-bench-")))
+        stand = Stand(folder, database_of(database, folder, ending))
         try:
             async with contextlib.AsyncExitStack() as stack:
                 bench = Bench(stand, size)
@@ -137,15 +172,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="one short round, to see that all of it works")
     parser.add_argument(
         "--database",
-        default="",
-        help="SQLAlchemy URL with {} for the database's name, for the empty databases pair, small, large, "
-        "queue and busy; default: SQLite in the folder for temporary files",
+        default="sqlite",
+        help=f"{', '.join(KINDS)} (a file or a private server, in the folder for temporary files), or a "
+        "SQLAlchemy URL with {} for the names of empty databases",
     )
     args = parser.parse_args(arguments)
-    size, rounds = (Size(200, 50, 0.5), 1) if args.quick else (Size(), args.rounds)
+    size, rounds = (Size(200, 50, 0.5, 8), 1) if args.quick else (Size(), args.rounds)
     try:
         results = asyncio.run(run(rounds, size, args.database))
-    except Broken as error:
+    except (Broken, LabError) as error:
         sys.exit(f"handover: {error}")
     figures = merged(results)
     print(json.dumps(figures) if args.json else table(figures, reached(results)))

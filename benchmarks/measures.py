@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
-import sqlalchemy as sa
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from members import Member
+
+from slurm_interleave.sql.engine import open_engine
 
 _SETTLE_S = 0.002
 _RETRY_S = 0.01
@@ -124,6 +125,21 @@ async def rate(repeated: Sequence[Call], seconds: float) -> tuple[float, float]:
     return next(count) / took, took
 
 
+async def visits(members: Sequence[Member], times: int, apart_s: float) -> list[float]:
+    """Return how long the acquires of jobs take that come one after the other and never wait for a holder.
+
+    Each comes *apart_s* seconds after the last one has yielded.
+    """
+    took = []
+    for member, _ in zip(itertools.cycle(members), range(times), strict=False):
+        await asyncio.sleep(apart_s)
+        began = time.perf_counter()
+        epoch = await member.acquire()
+        took.append((time.perf_counter() - began) * 1e6)
+        await member.yield_(epoch)
+    return took
+
+
 def turn(member: Member) -> Call:
     """Return the call that takes the devices and gives them back."""
 
@@ -145,19 +161,22 @@ async def first_turn(member: Member) -> None:
 
 
 def commits(url: str, times: int) -> list[float]:
-    """Return how long the durable update of one row takes in that database, in a table of its own."""
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    table = sa.Table("bench_commit", sa.MetaData(), sa.Column("n", sa.Integer))
+    """Return how long the durable update of one row takes, by the driver alone, in a table of its own."""
+    engine = open_engine(url)
     took = []
+    with engine.begin() as db:
+        db.exec_driver_sql("CREATE TABLE bench_commit (n INTEGER)")
+        db.exec_driver_sql("INSERT INTO bench_commit VALUES (0)")
     with engine.connect() as db:
-        if engine.dialect.name == "sqlite":
-            db.exec_driver_sql("PRAGMA synchronous=FULL")
-        table.create(db)
-        db.execute(sa.insert(table).values(n=0))
+        if engine.dialect.name != "sqlite":
+            db = db.execution_options(isolation_level="AUTOCOMMIT")
+        driver: Any = db.connection.driver_connection
+        cursor = driver.cursor()
         for _ in range(times):
             began = time.perf_counter()
-            db.execute(sa.update(table).values(n=table.c.n + 1))
+            cursor.execute("UPDATE bench_commit SET n = n + 1")
             took.append((time.perf_counter() - began) * 1e6)
-        table.drop(db)
+    with engine.begin() as db:
+        db.exec_driver_sql("DROP TABLE bench_commit")
     engine.dispose()
     return took

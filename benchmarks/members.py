@@ -18,6 +18,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
 _CHANNELS = 8
 _DEVICES = 8  # of a node
+_DEVICE_BYTES, _CONTEXT_BYTES = 8 << 30, 2 << 30  # a device has room for the contexts of two jobs
 _RETRY_S = 0.02
 
 
@@ -113,10 +114,13 @@ def fleet(groups: int, members: int) -> list[Job]:
 
 
 class Node:
-    """A node's agent: registers its jobs at each connect and says of each move that it is done."""
+    """A node's agent: registers its jobs at each connect and says of each move that it is done.
 
-    def __init__(self, address: str, name: str, jobs: Sequence[Job]) -> None:
-        self._address, self._name, self._jobs = address, name, jobs
+    A move takes *move_s* seconds, those of one message one after the other.
+    """
+
+    def __init__(self, address: str, name: str, jobs: Sequence[Job], move_s: float) -> None:
+        self._address, self._name, self._jobs, self._move_s = address, name, jobs, move_s
         self._contexts: dict[str, str] = {}
         self.registered = asyncio.Event()
 
@@ -130,29 +134,36 @@ class Node:
 
     async def _connect(self, stub: Any) -> None:
         stream = stub.Connect()
-        devices = [pb.Device(index=index) for index in range(_DEVICES)]
+        devices = [pb.Device(index=index, memory_bytes=_DEVICE_BYTES) for index in range(_DEVICES)]
         jobs = [job.report(self._name, self._contexts.get(job.job_id, "none")) for job in self._jobs]
         await stream.write(pb.AgentMessage(hello=pb.Hello(node=self._name, devices=devices, jobs=jobs)))
         while (order := await stream.read()) is not grpc.aio.EOF:
             if order.HasField("welcome"):
                 self.registered.set()
             if order.operate:
+                if self._move_s:
+                    await asyncio.sleep(self._move_s * len(order.operate))
                 await stream.write(pb.AgentMessage(done=map(self._done, order.operate)))
 
     def _done(self, operate: pb.Operate) -> pb.OperationDone:
         context = "resident" if operate.verb == pb.Operate.RESTORE else "saved"
         self._contexts[operate.job_id] = context
         return pb.OperationDone(
-            operation_id=operate.operation_id, job_id=operate.job_id, ok=True, context=context
+            operation_id=operate.operation_id,
+            job_id=operate.job_id,
+            ok=True,
+            context=context,
+            bytes=_CONTEXT_BYTES,
+            seconds=self._move_s,
         )
 
 
 @contextlib.asynccontextmanager
-async def nodes(address: str, jobs: Sequence[Job], members: int) -> AsyncIterator[None]:
+async def nodes(address: str, jobs: Sequence[Job], members: int, move_s: float = 0.0) -> AsyncIterator[None]:
     """Run the agents of all nodes that *jobs* of :func:`fleet`, in groups of *members*, need."""
     step = _DEVICES * members
     parts = [jobs[first : first + step] for first in range(0, len(jobs), step)]
-    agents = [Node(address, f"f{number}", part) for number, part in enumerate(parts)]
+    agents = [Node(address, f"f{number}", part, move_s) for number, part in enumerate(parts)]
     tasks = [asyncio.create_task(agent.run()) for agent in agents]
     try:
         await asyncio.gather(*(agent.registered.wait() for agent in agents))

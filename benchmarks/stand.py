@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,10 +68,10 @@ class Server:
 class Stand:
     """All processes of a run; they end with it."""
 
-    def __init__(self, folder: Path, database: str) -> None:
-        """*database*: a URL where `{}` stands for an orchestrator's name; empty: SQLite in *folder*."""
+    def __init__(self, folder: Path, database: Callable[[str], str]) -> None:
+        """*database* gives the URL for an orchestrator's name."""
         self._folder = folder
-        self._database = database or f"sqlite:///{folder}/{{}}.db"
+        self.database = functools.cache(database)
         self._servers: list[Server] = []
 
     def close(self) -> None:
@@ -81,16 +82,15 @@ class Stand:
         for server in self._servers:
             server.process.wait(timeout=20)
 
-    def database(self, name: str) -> str:
-        """Return the URL of the orchestrator called *name*."""
-        return self._database.format(name)
-
     async def empty_server(self) -> Server:
         """Start the server that does nothing."""
         return await self._start("empty", [sys.executable, str(Path(__file__).with_name("empty_server.py"))])
 
-    async def orchestrator(self, name: str, port: int = 0) -> Server:
-        """Start `interleaved` on its own database; *name* again is the same database."""
+    async def orchestrator(self, name: str, port: int = 0, turns: str = "") -> Server:
+        """Start `interleaved` on its own database; *name* again is the same database.
+
+        *turns*: lines of that section of its configuration.
+        """
         config = self._folder / f"{name}.toml"
         config.write_text(
             f"[orchestrator]\n"
@@ -98,6 +98,7 @@ class Stand:
             f'database = "{self.database(name)}"\n'
             f'socket = "{self._folder}/{name}.sock"\n'
             f'auth = "none"\n'
+            f"[turns]\n{turns}\n"
         )
         program = [sys.executable, "-m", "slurm_interleave.orchestrator.daemon"]
         return await self._start(name, [*program, "--config", str(config)])

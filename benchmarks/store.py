@@ -10,14 +10,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from databases import SERVERS, serving
 from figures import spread
+from measures import commits
 
 from slurm_interleave.client.core.states import Context, SliceState
-from slurm_interleave.sql.engine import open_engine
 from slurm_interleave.sql.rows import Lease, Member, Part, Row, Slice, Waiter
 from slurm_interleave.sql.store import RowId, Store, row_id
 
@@ -76,34 +76,13 @@ def measure(url: str, times: int) -> dict[str, Any]:
             store.all(kind)
         store.last_yields()
         load_s = time.perf_counter() - began
-    commits = asdict(spread(list(empty_commits(url, times))))
     record, used_us = asdict(spread(wall[WARM:])), asdict(spread(cpu[WARM:]))
     return {
         "record_us": record,
         "record_cpu_us": used_us,
-        "commit_us": commits,
+        "commit_us": asdict(spread(commits(url, times))),
         "load_10000_members_s": load_s,
     }
-
-
-def empty_commits(url: str, times: int) -> Iterator[float]:
-    """Yield how long the durable update of one row takes, by the driver alone."""
-    engine = open_engine(url)
-    with engine.begin() as db:
-        db.exec_driver_sql("CREATE TABLE bench_commit (n INTEGER)")
-        db.exec_driver_sql("INSERT INTO bench_commit VALUES (0)")
-    with engine.connect() as db:
-        if engine.dialect.name != "sqlite":
-            db = db.execution_options(isolation_level="AUTOCOMMIT")
-        driver: Any = db.connection.driver_connection
-        cursor = driver.cursor()
-        for _ in range(times):
-            began = time.perf_counter()
-            cursor.execute("UPDATE bench_commit SET n = n + 1")
-            yield (time.perf_counter() - began) * 1e6
-    with engine.begin() as db:
-        db.exec_driver_sql("DROP TABLE bench_commit")
-    engine.dispose()
 
 
 def databases(chosen: Sequence[str], stack: contextlib.ExitStack) -> Iterator[str]:
@@ -113,9 +92,6 @@ def databases(chosen: Sequence[str], stack: contextlib.ExitStack) -> Iterator[st
         return
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interleave-bench-"))
     yield f"sqlite:///{folder}/orchestrator.db"
-    sys.path.append(str(Path(__file__).parents[1] / "deploy"))
-    from lab.databases import SERVERS, serving
-
     for kind, server in SERVERS.items():
         if reason := server.why_not():
             print(f"store: {kind} is left out: {reason}", file=sys.stderr)
