@@ -1,4 +1,4 @@
-"""What an idle node agent takes of its node: see README.md."""
+"""What an idle node agent and a call of its hook take of their node: see README.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,22 @@ async def idle(agent: Server, seconds: float) -> dict[str, float]:
     return {"agent_rss_mib": agent.rss_mib(), "agent_idle_cpu_percent": 100 * used / took}
 
 
+def hook_over_python(folder: Path, pairs: int = 15) -> float:
+    """Return how much longer a call of the hook takes than a start of Python, by medians, in turns.
+
+    The agent is away: that is the price a job pays wherever we are installed.
+    """
+    hook = [str(Path(sys.executable).with_name("interleave-hook")), "job-end", "--job=17"]
+    commands = {"hook": [*hook, f"--socket={folder}/none.sock"], "python": [sys.executable, "-c", "pass"]}
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(pairs):
+        for name, command in commands.items():
+            began = time.perf_counter()
+            subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+            times[name].append(time.perf_counter() - began)
+    return statistics.median(times["hook"]) / statistics.median(times["python"])
+
+
 async def measure(seconds: float, backend: str) -> dict[str, float]:
     """Start an orchestrator and an agent with 16 jobs, and look at the agent."""
     jobs = [str(number) for number in range(1, JOBS + 1)]
@@ -53,7 +70,7 @@ async def measure(seconds: float, backend: str) -> dict[str, float]:
             orchestrator = await stand.orchestrator("idle")
             agent, _ = await stand.agent(orchestrator, jobs, backend)
             with processes(jobs):
-                return await idle(agent, seconds)
+                return {**await idle(agent, seconds), "hook_over_python": hook_over_python(Path(folder))}
         finally:
             stand.close()
 
@@ -74,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps(figures))
     else:
         print(f"agent with {JOBS} jobs: {rss:.1f} MiB (goal {MAX_RSS_MIB:g})")
+        print(f"a call of the hook: {figures['hook_over_python']:.1f} starts of Python")
         print(f"idle: {cpu:.2f} % of a core (goal {MAX_CPU_PERCENT:g})")
     sys.exit(rss >= MAX_RSS_MIB or cpu >= MAX_CPU_PERCENT)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -41,16 +40,6 @@ def test_it_loads_nothing_heavy() -> None:
 
     heavy = {"grpc", "asyncio", "numpy", "slurm_interleave.client", "google.protobuf"}
     assert heavy.isdisjoint(loaded)
-
-
-def test_it_answers_within_60_ms(tmp_path: Path) -> None:
-    def once() -> float:
-        start = time.perf_counter()
-        run("job-end", "--job=17", f"--socket={tmp_path}/agent.sock")
-        return time.perf_counter() - start
-
-    # The best of several: the machine that runs the tests does other things too.
-    assert min(once() for _ in range(8)) < 0.06
 
 
 async def test_it_starts_and_ends_a_job(agent: Agent, folder: Path, orchestrator: FakeOrchestrator) -> None:
