@@ -24,8 +24,12 @@ from slurm_interleave.node_agent.backends.channel import ChannelMover, Channels
 from slurm_interleave.node_agent.backends.protocol import Backend
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.contexts import Verb
+from slurm_interleave.node_agent.criu import Criu
+from slurm_interleave.node_agent.drain import Drains
 from slurm_interleave.node_agent.folders import JobFolders
 from slurm_interleave.node_agent.forward import Forwarder
+from slurm_interleave.node_agent.images import Images
+from slurm_interleave.node_agent.job_service import JobService
 from slurm_interleave.node_agent.jobs import Jobs
 from slurm_interleave.node_agent.link import Link
 from slurm_interleave.node_agent.operations import Operations
@@ -69,7 +73,9 @@ class Agent:
         self._folders = JobFolders(
             config, lambda job: environment.as_text(self._variables(job)), self._serve_job
         )
-        self._jobs = Jobs(state, self._operations, self._folders, self._link.send)
+        images = Images(Path(config.image_dir) if config.image_dir else None)
+        self._drains = Drains(state, self._operations, images, Criu(config.criu, config.operation_timeout_s))
+        self._jobs = Jobs(state, self._operations, self._folders, images, self._link.send)
         here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
         self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
         self._watch = Watch(state, self._jobs.end, config.watch_s)
@@ -174,15 +180,23 @@ class Agent:
             case "reserve":
                 self._reserve([order.reserve])
             case "forget":
-                if self._state.reservations.pop(order.forget.job_id, None) is not None:
-                    self._state.save()
+                self._forget(order.forget.job_id)
             case "registered":
                 self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
+            case "drain":
+                self._spawn(self._drain(order.drain))
             case "stop":
                 self._spawn(asyncio.to_thread(self._users.stop, order.stop))
             case _:
                 for chain in _chains(order.operate):
                     self._spawn(self._operate(chain))
+
+    def _forget(self, job_id: str) -> None:
+        if self._state.reservations.pop(job_id, None) is not None:
+            self._state.save()
+
+    async def _drain(self, order: pb.Drain) -> None:
+        self._link.send(pb.AgentMessage(drained=await self._drains.save(order)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -227,7 +241,8 @@ class Agent:
         forwarder = Forwarder(self._orchestrator, job.token, self._jobs.registered(job))
         names, request = [self._backend.name], job.request
         service = self._service(job.job_id)
-        return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder])
+        own = JobService(job, self._drains)
+        return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder], own)
 
     def _variables(self, job: Job) -> dict[str, str]:
         uuids = {device.index: device.uuid for device in self._backend.devices()}

@@ -42,6 +42,11 @@ class AgentConfig:
     # Seconds between looks at the processes of the jobs.
     watch_s: float = 5.0
 
+    # Folder for the processes of jobs that `interleave drain` saves, on a file system that all nodes share;
+    # empty: none are saved.
+    image_dir: str = ""
+    # The program that saves processes, criu 4.1 or later: a name on PATH, or a path.
+    criu: str = "criu"
     # What is done with a process of an interleaved job that uses a device which the job does not hold: "warn"
     # (said in the log and by `interleave status`), "save" (its job's device state is saved) or "kill". A
     # process of a job that did not ask for interleaving is never touched.

@@ -29,6 +29,8 @@ def variables(job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str]) -
         "TIMESLICE_TRAINER_GROUP": request.group,
         "TIMESLICE_SAMPLER_GROUP": request.group,
     }
+    if job.resumes:
+        values["INTERLEAVE_RESUME"] = "1"
     if config.backend == "sim":
         values["INTERLEAVE_SIM_DIR"] = str(sim.directory)
     return values

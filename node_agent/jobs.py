@@ -15,6 +15,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.contexts import is_same_attempt
 from slurm_interleave.node_agent.folders import JobFolders
+from slurm_interleave.node_agent.images import Images
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
 
@@ -29,12 +30,14 @@ class Jobs:
         state: State,
         operations: Operations,
         folders: JobFolders,
+        images: Images,
         tell: Callable[[pb.AgentMessage], None],
     ) -> None:
         """Keep the jobs of *state*; *tell* sends to the orchestrator."""
         self._state = state
         self._operations = operations
         self._folders = folders
+        self._images = images
         self._tell = tell
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._registered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -78,7 +81,7 @@ class Jobs:
             job = self._state.jobs.get(request.job)
             if job is None or not await self._is_same(job, request):
                 await self._end(request.job)
-                job = Job(request, attempt=uuid.uuid4().hex, token=secrets.token_urlsafe(32))
+                job = self._new(request)
                 await self._folders.open(job)
                 self._state.jobs[request.job] = job
                 self._state.save()
@@ -89,6 +92,12 @@ class Jobs:
             else:
                 await self._folders.open(job)
             self.report(job)
+
+    def _new(self, request: Request) -> Job:
+        """Return a new attempt; if the job's processes were saved they know the token of their own."""
+        image = self._images.find(request.job, request.uid, request.group)
+        token = image.token if image is not None else secrets.token_urlsafe(32)
+        return Job(request, attempt=uuid.uuid4().hex, token=token, resumes=image is not None)
 
     async def end(self, job_id: str) -> None:
         """Forget a job with all that it left, and say so to the orchestrator. An unknown one is fine."""

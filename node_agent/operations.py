@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 
 from slurm_interleave.client.core.errors import Busy, WrongState
@@ -15,7 +15,7 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import contexts
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
-from slurm_interleave.node_agent.results import Result, Results
+from slurm_interleave.node_agent.results import Result, Results, first_failure
 from slurm_interleave.node_agent.state import Job, State
 from slurm_interleave.node_agent.waits import Limit
 
@@ -134,6 +134,30 @@ class Operations:
         self.results.keep(operation, asyncio.create_task(work, name=operation))
         return operation
 
+    @contextlib.asynccontextmanager
+    async def in_process(self, job: Job) -> AsyncIterator[None]:
+        """Keep the job's state in the memory of its own processes; a block that raises gets it back.
+
+        Nothing else is done with the state meanwhile. Raises `WrongState` if that cannot be.
+        """
+        async with self._lock(job.job_id):
+            before, mover = self.refresh(job).state, self._mover(job, Verb.SNAPSHOT)
+            if before is not Context.NONE and not mover.in_process:
+                raise WrongState(
+                    f"backend {mover.name} keeps the job's device state outside of its processes, "
+                    "so it would not be saved with them"
+                )
+            if before is Context.RESIDENT:
+                result = await self._run(job, Verb.SNAPSHOT, Context.SAVING, mover)
+                if not result.outcome.ok:
+                    raise WrongState(result.outcome.error)
+            try:
+                yield
+            except BaseException:
+                if before is Context.RESIDENT:
+                    await self._run(job, Verb.RESTORE, Context.RESTORING, self._mover(job, Verb.RESTORE))
+                raise
+
     async def discard(self, job: Job) -> None:
         """Forget the state of *job*, which has ended, wherever it is.
 
@@ -161,7 +185,7 @@ class Operations:
         beside: bool,
     ) -> Result:
         with self.expecting([job_id]):
-            failed = await _first_failure(before)
+            failed = await first_failure(before)
         if failed:
             job = self._state.jobs.get(job_id)
             context = job.context.state if job is not None else Context.NONE
@@ -269,16 +293,6 @@ class Operations:
             log.info(f"{verb.value}.done", extra={**fields, "bytes": outcome.moved})
         else:
             log.warning(f"{verb.value}.failed", extra={**fields, "reason": outcome.error})
-
-
-async def _first_failure(before: Sequence[asyncio.Future[Result]]) -> str:
-    """Wait for all of *before*, or for the first that fails; return why, or nothing."""
-    if all(result.done() for result in before):
-        return next((error for result in before if (error := result.result().outcome.error)), "")
-    for ended in asyncio.as_completed([asyncio.shield(result) for result in before]):
-        if failed := (await ended).outcome.error:
-            return failed
-    return ""
 
 
 def _gone(job_id: str, verb: Verb) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_interleave.node_agent.contexts import Outcome
@@ -46,3 +47,13 @@ class Results:
     def forget(self, operation: str) -> None:
         """Make the id as good as new."""
         del self._futures[operation], self._began[operation]
+
+
+async def first_failure(before: Sequence[asyncio.Future[Result]]) -> str:
+    """Wait for all of *before*, or for the first that fails; return why, or nothing."""
+    if all(result.done() for result in before):
+        return next((error for result in before if (error := result.result().outcome.error)), "")
+    for ended in asyncio.as_completed([asyncio.shield(result) for result in before]):
+        if failed := (await ended).outcome.error:
+            return failed
+    return ""

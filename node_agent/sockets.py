@@ -12,7 +12,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
 from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
+from slurm_interleave.node_agent.job_service import JobService
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 
 _OPTIONS = (("grpc.so_reuseport", 0),)
@@ -27,8 +29,9 @@ async def serve(
     backends: Sequence[str],
     handlers: Sequence[Any] = (),
     options: Sequence[tuple[str, int]] = _OPTIONS,
+    own: JobService | None = None,
 ) -> tuple[grpc.aio.Server, int]:
-    """Serve *service*, the health service and *handlers*; return the server and its port.
+    """Serve *service*, the health service, *handlers* and *own*; return the server and its port.
 
     Raises `ConfigError` if *address* cannot be used.
     """
@@ -39,6 +42,8 @@ async def serve(
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     server.add_generic_rpc_handlers(tuple(handlers))
+    if own is not None:
+        rpc.add_JobAgentServicer_to_server(own, server)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -54,12 +59,13 @@ async def serve_job(
     service: SnapshotService,
     backends: Sequence[str],
     handlers: Sequence[Any],
+    own: JobService,
 ) -> grpc.aio.Server:
     """Serve one job at `socket` in *folder*, for *uid* alone. Raises `ConfigError`."""
     path = folder / "socket"
     try:
         _clear(folder, path)
-        server, _ = await serve(f"unix:{path}", service, backends, handlers, _JOB_OPTIONS)
+        server, _ = await serve(f"unix:{path}", service, backends, handlers, _JOB_OPTIONS, own)
         _hand_over(folder, path, uid, gid)
     except OSError as error:
         raise ConfigError(f"{path}: the job's socket cannot be made: {error}") from error

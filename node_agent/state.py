@@ -68,6 +68,7 @@ class Job:
     context: JobContext = field(default_factory=JobContext)
     ended: bool = False  # its end was asked for, and is to be carried out
     had_processes: bool = False
+    resumes: bool = False  # its processes were saved by a drain, and it may bring them back
 
     @property
     def job_id(self) -> str:

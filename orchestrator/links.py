@@ -58,6 +58,7 @@ class Links:
 
     def __init__(self) -> None:
         self._links: dict[str, Link] = {}
+        self._drains: dict[tuple[str, str], asyncio.Future[pb.DrainUpdate]] = {}  # by node and job
         self.changed = asyncio.Event()
 
     def open(self, link: Link) -> None:
@@ -73,6 +74,11 @@ class Links:
         if self._links.get(link.node) is not link:
             return False
         del self._links[link.node]
+        for (node, job_id), answer in self._drains.items():
+            if node == link.node:
+                self._answer(
+                    answer, pb.DrainUpdate(job_id=job_id, error=f"the agent of node {node} went away")
+                )
         self.changed.set()
         return True
 
@@ -102,6 +108,30 @@ class Links:
         """Have a trespasser killed."""
         order = pb.Stop(job_id=stop.job_id, attempt=stop.attempt, pid=stop.pid)
         self.send(stop.node, pb.AgentOrder(stop=order))
+
+    async def drain(self, node: str, job_id: str, attempt: str) -> pb.DrainUpdate:
+        """Have a job's processes saved; return how it went. One at a time for a job."""
+        if node not in self._links:
+            return pb.DrainUpdate(job_id=job_id, error=f"the agent of node {node} is away")
+        if (node, job_id) in self._drains:
+            return pb.DrainUpdate(job_id=job_id, error="it is being saved already")
+        answer: asyncio.Future[pb.DrainUpdate] = asyncio.get_running_loop().create_future()
+        self._drains[node, job_id] = answer
+        self.send(node, pb.AgentOrder(drain=pb.Drain(job_id=job_id, attempt=attempt)))
+        try:
+            return await answer
+        finally:
+            del self._drains[node, job_id]
+
+    def drained(self, node: str, update: pb.DrainUpdate) -> None:
+        """An agent says how it went."""
+        if (answer := self._drains.get((node, update.job_id))) is not None:
+            self._answer(answer, update)
+
+    @staticmethod
+    def _answer(answer: asyncio.Future[pb.DrainUpdate], update: pb.DrainUpdate) -> None:
+        if not answer.done():
+            answer.set_result(update)
 
     def nodes(self) -> list[Node]:
         """Return the nodes that placement may use."""

@@ -7,7 +7,9 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 from slurm_interleave.client.cli.clear_command import clear
+from slurm_interleave.client.cli.drain_command import drain
 from slurm_interleave.client.cli.register_command import register
+from slurm_interleave.client.cli.run_command import run
 from slurm_interleave.client.cli.status import status
 from slurm_interleave.client.cli.timeline_command import timeline
 from slurm_interleave.client.cli.yield_command import yield_
@@ -72,7 +74,9 @@ def command(context: click.Context) -> None:
 
 
 command.add_command(clear)
+command.add_command(drain)
 command.add_command(register)
+command.add_command(run)
 command.add_command(status)
 command.add_command(timeline)
 command.add_command(yield_)

@@ -60,6 +60,11 @@ class Orchestrator:
         )
         return reply.discarded
 
+    def drain(self, node: str) -> Iterator[pb.DrainUpdate]:
+        """Have the jobs of a node saved and requeued; yield how it went with each. Raises `Denied`."""
+        request = pb.DrainRequest(node=node)
+        yield from self._stub.Drain(request, metadata=self._who("Drain", request))
+
     def _who(self, method: str, request: Message) -> Metadata:
         call = Call(f"Interleave/{method}", request)
         return credentials(call, self._config.auth, self._config.munge_socket, self._token)

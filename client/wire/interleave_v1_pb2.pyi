@@ -104,6 +104,44 @@ class ClearReply(_message.Message):
     discarded: _containers.RepeatedCompositeFieldContainer[ContextStatus]
     def __init__(self, discarded: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ...) -> None: ...
 
+class DrainRequest(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    def __init__(self, node: _Optional[str] = ...) -> None: ...
+
+class DrainUpdate(_message.Message):
+    __slots__ = ("job_id", "ok", "error", "bytes", "seconds")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    ok: bool
+    error: str
+    bytes: int
+    seconds: float
+    def __init__(self, job_id: _Optional[str] = ..., ok: bool = ..., error: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ("pid", "stdout", "stderr")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    stdout: int
+    stderr: int
+    def __init__(self, pid: _Optional[int] = ..., stdout: _Optional[int] = ..., stderr: _Optional[int] = ...) -> None: ...
+
+class ResumeUpdate(_message.Message):
+    __slots__ = ("pid", "exit_code")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    exit_code: int
+    def __init__(self, pid: _Optional[int] = ..., exit_code: _Optional[int] = ...) -> None: ...
+
 class WatchUpdate(_message.Message):
     __slots__ = ("groups", "gone")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -343,18 +381,20 @@ class JobReport(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "started", "over", "uses", "done")
+    __slots__ = ("hello", "started", "over", "drained", "uses", "done")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     started: JobReport
     over: JobOver
+    drained: DrainUpdate
     uses: Uses
     done: _containers.RepeatedCompositeFieldContainer[OperationDone]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., uses: _Optional[_Union[Uses, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., drained: _Optional[_Union[DrainUpdate, _Mapping]] = ..., uses: _Optional[_Union[Uses, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
 
 class Uses(_message.Message):
     __slots__ = ("uses",)
@@ -415,20 +455,22 @@ class OperationDone(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job_id: _Optional[str] = ..., ok: bool = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
 
 class AgentOrder(_message.Message):
-    __slots__ = ("welcome", "reserve", "forget", "registered", "stop", "operate")
+    __slots__ = ("welcome", "reserve", "forget", "registered", "stop", "drain", "operate")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
     OPERATE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     reserve: Reservation
     forget: Forget
     registered: Registered
     stop: Stop
+    drain: Drain
     operate: _containers.RepeatedCompositeFieldContainer[Operate]
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., operate: _Optional[_Iterable[_Union[Operate, _Mapping]]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., operate: _Optional[_Iterable[_Union[Operate, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "reservations")
@@ -495,6 +537,14 @@ class Stop(_message.Message):
     attempt: str
     pid: int
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ("job_id", "attempt")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: str
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...
 
 class Registered(_message.Message):
     __slots__ = ("job_id", "attempt")

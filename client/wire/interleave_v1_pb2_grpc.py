@@ -45,6 +45,11 @@ class InterleaveStub(object):
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.SerializeToString,
                 response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.FromString,
                 )
+        self.Drain = channel.unary_stream(
+                '/slurm_interleave.v1.Interleave/Drain',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.DrainRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.DrainUpdate.FromString,
+                )
         self.Watch = channel.unary_stream(
                 '/slurm_interleave.v1.Interleave/Watch',
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.StatusRequest.SerializeToString,
@@ -109,6 +114,13 @@ class InterleaveServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """Saves the processes of all jobs of a node and has them requeued; they go on where they were. For operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """The state of the groups that the caller may see, at once and at each change.
         """
@@ -162,6 +174,11 @@ def add_InterleaveServicer_to_server(servicer, server):
                     servicer.Clear,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.FromString,
                     response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_stream_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.DrainRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.DrainUpdate.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -292,6 +309,23 @@ class Interleave(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.Interleave/Drain',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.DrainRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.DrainUpdate.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
     def Watch(request,
             target,
             options=(),
@@ -339,6 +373,71 @@ class Interleave(object):
         return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.Interleave/ListSlices',
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ListSlicesRequest.SerializeToString,
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.SlicePage.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
+class JobAgentStub(object):
+    """What a job asks its node's agent, at the job's own socket.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Resume = channel.unary_stream(
+                '/slurm_interleave.v1.JobAgent/Resume',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.FromString,
+                )
+
+
+class JobAgentServicer(object):
+    """What a job asks its node's agent, at the job's own socket.
+    """
+
+    def Resume(self, request, context):
+        """Brings back the processes that were saved; the stream ends with them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_JobAgentServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Resume': grpc.unary_stream_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'slurm_interleave.v1.JobAgent', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class JobAgent(object):
+    """What a job asks its node's agent, at the job's own socket.
+    """
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.JobAgent/Resume',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

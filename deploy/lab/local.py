@@ -69,12 +69,14 @@ class LocalLab(Lab):
         role: str = "",
         name: str = "job",
         env: Mapping[str, str] | None = None,
+        again: str = "",
     ) -> str:
         """Start *command* as a job on *devices*, in *group* (empty: not interleaved); return the job's id.
 
-        Raises `LabError` if the agent does not register it.
+        *again* is the id of an earlier job, which starts again as a requeued one does. Raises `LabError` if
+        the agent does not register it.
         """
-        job_id = f"{name}-{len(self._jobs) + 1}"
+        job_id = again or f"{name}-{len(self._jobs) + 1}"
         variables = {**self.env, **(env or {}), "INTERLEAVE_SIM_DIR": f"{self.scratch.sim}/{_NODE}"}
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
         if group:

@@ -81,6 +81,7 @@ class ChannelMover(Mover):
 
     name: ClassVar[str] = "app_channel"
     in_app: ClassVar[bool] = True
+    in_process: ClassVar[bool] = True
 
     def __init__(
         self,

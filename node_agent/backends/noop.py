@@ -16,6 +16,7 @@ class NoopBackend(Backend):
 
     name: ClassVar[str] = "noop"
     in_app: ClassVar[bool] = False
+    in_process: ClassVar[bool] = True  # there is none
 
     def __init__(self, node: str, devices: int) -> None:
         """Serve *devices* devices of *node* that have no memory of their own."""

@@ -54,6 +54,9 @@ class Mover(Protocol):
 
     name: ClassVar[str]
     in_app: ClassVar[bool]  # whether the application keeps the saved state in its own memory
+    in_process: ClassVar[bool] = (
+        False  # whether it is in the memory of the job's processes, whoever put it there
+    )
 
     async def snapshot(self, target: Target) -> Outcome:
         """Take the state off the devices; nothing there: context `none`."""

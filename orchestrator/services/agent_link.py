@@ -99,6 +99,8 @@ class AgentLinkService(rpc.AgentLinkServicer):
                 over = message.over
                 await self._arbiter.tell(ev.PartOver(now, link.node, over.job_id, over.attempt))
                 log.info("job.over", extra={"job": over.job_id, "node": link.node})
+            case "drained":
+                self._links.drained(link.node, message.drained)
             case "uses":
                 uses = tuple(
                     ev.Use(use.device, use.pid, use.job_id, use.working) for use in message.uses.uses

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from slurm_interleave.client.connect import Call
-from slurm_interleave.client.core.errors import InterleaveError, UnknownGroup
+from slurm_interleave.client.core.errors import InterleaveError, UnknownGroup, WrongState
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_phase
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -23,6 +23,7 @@ from slurm_interleave.orchestrator.core.events import Revoke
 from slurm_interleave.orchestrator.links import Link, Links
 from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
+from slurm_interleave.sql.rows import Key
 
 
 class InterleaveService(rpc.InterleaveServicer):
@@ -111,6 +112,20 @@ class InterleaveService(rpc.InterleaveServicer):
         self._gate.require_job(await self._caller("Clear", request, context), job_id)
         lost = await self._arbiter.clear(job_id, group, keep=request.keep, within_s=time_left(context))
         return pb.ClearReply(discarded=map(context_status, lost))
+
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> AsyncIterator[pb.DrainUpdate]:
+        """Have the processes of a node's jobs saved, one job after the other."""
+        self._gate.require_operator(await self._caller("Drain", request, context))
+        state, node = self._arbiter.core.state, request.node
+        if node not in state.nodes_up:
+            raise WrongState(f"node {node!r}: its agent is not connected, so nothing can be saved there")
+        for part in state.parts_on(node):
+            key = Key(part.job_id, part.group)
+            if key in state.leases:
+                text = "it holds its devices now; try again when it has yielded them"
+                yield pb.DrainUpdate(job_id=part.job_id, error=text)
+            elif key in state.members and not state.members[key].over:
+                yield await self._links.drain(node, part.job_id, part.attempt)
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
         """Send the groups that the caller may see, and then each one that changes."""

@@ -29,6 +29,7 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self.reply = reply or pb.StatusReply()
         self.refusal = refusal
         self.discarded: list[pb.ContextStatus] = []
+        self.drained: list[pb.DrainUpdate] = []
         self.requests: list[Any] = []
         self.metadata: list[dict[str, str]] = []
 
@@ -50,6 +51,10 @@ class GivenOrchestrator(rpc.InterleaveServicer):
     def Clear(self, request: pb.ClearRequest, context: grpc.ServicerContext) -> pb.ClearReply:
         self._note(request, context)
         return pb.ClearReply(discarded=[] if request.keep else self.discarded)
+
+    def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> Iterator[pb.DrainUpdate]:
+        self._note(request, context)
+        yield from self.drained
 
     def _note(self, request: Any, context: grpc.ServicerContext) -> None:
         self.requests.append(request)

@@ -35,6 +35,7 @@ class FakeAgent:
         self.messages: list[int] = []  # how many orders came in each
         self.ordered: asyncio.Queue[pb.Operate] = asyncio.Queue()
         self.stops: asyncio.Queue[pb.Stop] = asyncio.Queue()
+        self.drains: asyncio.Queue[pb.Drain] = asyncio.Queue()
         self.trespass = "warn"
         self.welcome = pb.Welcome()
         self._after: dict[str, bool] = {}
@@ -115,6 +116,13 @@ class FakeAgent:
         """Say who uses the devices now."""
         await self._stream.write(pb.AgentMessage(uses=pb.Uses(uses=uses)))
 
+    async def drained(self, **said: Any) -> pb.Drain:
+        """Wait for the next order to save a job, and say how it went."""
+        order = await asyncio.wait_for(self.drains.get(), WAIT_S)
+        update = pb.DrainUpdate(job_id=order.job_id, **said)
+        await self._stream.write(pb.AgentMessage(drained=update))
+        return order
+
     async def next_stop(self) -> pb.Stop:
         return await asyncio.wait_for(self.stops.get(), WAIT_S)
 
@@ -127,6 +135,8 @@ class FakeAgent:
             while (order := await self._stream.read()) is not grpc.aio.EOF:
                 if order.HasField("registered"):
                     self._registered[order.registered.job_id].set()
+                if order.HasField("drain"):
+                    self.drains.put_nowait(order.drain)
                 if order.HasField("stop"):
                     self.stops.put_nowait(order.stop)
                 if order.operate:

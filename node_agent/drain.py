@@ -1,0 +1,203 @@
+"""Jobs leave the node with all that their processes are, and go on elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+from slurm_interleave.client.core.errors import InterleaveError, NotRegistered, SlurmFailed, WrongState
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent import processes
+from slurm_interleave.node_agent.cgroups import entrance
+from slurm_interleave.node_agent.criu import Criu
+from slurm_interleave.node_agent.images import Image, Images
+from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.outputs import inherited, pipes
+from slurm_interleave.node_agent.state import Job, State
+
+log = logging.getLogger(__name__)
+_MARK = b"INTERLEAVE_RUN=1"  # of what `interleave run` starts, and what that starts
+_REQUEUE_S = 30.0
+
+
+class Drains:
+    """Saves and resumes the processes of jobs."""
+
+    def __init__(
+        self,
+        state: State,
+        operations: Operations,
+        images: Images,
+        criu: Criu,
+        requeue: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        """*requeue* asks Slurm to start a job again later (default: scontrol)."""
+        self._state = state
+        self._operations = operations
+        self._images = images
+        self._criu = criu
+        self._requeue = requeue or requeue_in_slurm
+
+    async def save(self, order: pb.Drain) -> pb.DrainUpdate:
+        """Save a job's processes, have it requeued, and say how it went; if it went badly the job runs on."""
+        began = time.monotonic()
+        try:
+            image = await self._save(order.job_id, order.attempt)
+        except (InterleaveError, OSError) as error:
+            log.warning("drain.failed", extra={"job": order.job_id, "reason": str(error)})
+            return pb.DrainUpdate(job_id=order.job_id, error=str(error))
+        seconds = time.monotonic() - began
+        log.info(
+            "drain.done", extra={"job": order.job_id, "bytes": image.bytes, "seconds": round(seconds, 3)}
+        )
+        return pb.DrainUpdate(job_id=order.job_id, ok=True, bytes=image.bytes, seconds=seconds)
+
+    async def _save(self, job_id: str, attempt: str) -> Image:
+        job = self._state.jobs.get(job_id)
+        if job is None or job.attempt != attempt or job.ended:
+            raise NotRegistered(f"job {job_id} is not on this node any more")
+        self._images.folder(job_id)
+        if len(job.request.nodes) > 1:
+            raise WrongState(
+                f"job {job_id} runs on {len(job.request.nodes)} nodes; one alone cannot be saved"
+            )
+        root = await asyncio.to_thread(_root, job_id)
+        await self._criu.check()
+        async with self._operations.in_process(job):
+            return await self._dump(job, root)
+
+    async def _dump(self, job: Job, root: int) -> Image:
+        request = job.request
+        folder = self._images.begin(job.job_id)
+        try:
+            await self._criu.dump(root, folder)
+            image = self._images.finish(
+                Image(job.job_id, request.uid, request.group, job.token, root, pipes(root))
+            )
+            await self._requeue(job.job_id)
+        except BaseException:
+            _go_on(root)
+            self._images.drop(job.job_id)
+            raise
+        if not job.job_id.isdigit():
+            _send(root, signal.SIGKILL)  # outside Slurm nobody else ends it
+        return image
+
+    async def resume(self, job: Job, asked: pb.ResumeRequest) -> AsyncIterator[pb.ResumeUpdate]:
+        """Bring the job's processes back to where the caller is. Raises `WrongState`."""
+        caller, theirs = asked.pid, {1: asked.stdout, 2: asked.stderr}
+        image = self._images.find(job.job_id, job.request.uid, job.request.group)
+        if image is None:
+            raise WrongState(f"job {job.job_id} has no saved processes")
+        if _uid(caller) != job.request.uid:
+            raise WrongState(f"process {caller} is not one of job {job.job_id}")
+        folder = self._images.folder(job.job_id)
+        try:
+            await self._criu.check()
+            with inherited(image.outputs, caller, theirs) as replaced:
+                pid = await self._criu.restore(folder, entrance(caller), replaced)
+        except (InterleaveError, OSError) as error:
+            kept = self._images.put_aside(job.job_id)
+            log.warning("resume.failed", extra={"job": job.job_id, "reason": str(error), "image": kept})
+            raise WrongState(str(error)) from None
+        log.info("resume.done", extra={"job": job.job_id, "pid": pid})
+        self._images.drop(job.job_id)
+        yield pb.ResumeUpdate(pid=pid)
+        yield pb.ResumeUpdate(exit_code=await _exit_code(pid))
+
+
+def _root(job_id: str) -> int:
+    """Return the command that `interleave run` started: marked, by one who is not. Raises `WrongState`."""
+    for pid in processes.of_jobs([job_id])[job_id]:
+        if _is_marked(pid) and not _is_marked(_parent(pid)):
+            return pid
+    raise WrongState(
+        f"job {job_id} has no process that `interleave run` started; "
+        "its script must say `interleave run COMMAND`"
+    )
+
+
+def _is_marked(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return _MARK in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def _tree(root: int) -> Iterator[int]:
+    yield root
+    for children in Path(f"/proc/{root}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text().split():
+                yield from _tree(int(child))
+
+
+def _send(root: int, number: signal.Signals) -> None:
+    for pid in list(_tree(root)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _go_on(root: int) -> None:
+    _send(root, signal.SIGCONT)
+
+
+def _uid(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return -1
+
+
+async def _exit_code(pid: int) -> int:
+    """Wait for the end of a child."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return _reaped(pid)
+
+
+def _reaped(pid: int) -> int:
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+async def requeue_in_slurm(job_id: str) -> None:
+    """Have Slurm kill the job and start it again later; nothing outside Slurm. Raises `SlurmFailed`."""
+    if not job_id.isdigit():
+        return
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "scontrol",
+            "requeue",
+            job_id,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise SlurmFailed(f"scontrol requeue {job_id}: {error.strerror}") from None
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), _REQUEUE_S)
+    except asyncio.TimeoutError:
+        process.kill()
+        await process.wait()
+        raise SlurmFailed(f"scontrol requeue {job_id} gave no answer within {_REQUEUE_S:g} s") from None
+    if process.returncode != 0:
+        raise SlurmFailed(f"scontrol requeue {job_id}: {said.decode(errors='replace').strip()}")

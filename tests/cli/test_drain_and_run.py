@@ -1,0 +1,128 @@
+"""`interleave drain`, and `interleave run` where there is nothing to resume."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.cli.interleave import main
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from tests.cli.conftest import Outcome
+from tests.cli.server import GivenOrchestrator, served
+
+Call = Callable[..., Outcome]
+PROGRAM = Path(sys.executable).with_name("interleave")
+
+
+@pytest.fixture
+def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Iterator[GivenOrchestrator]:
+    given = GivenOrchestrator()
+    given.drained = [
+        pb.DrainUpdate(job_id="17", ok=True, bytes=3 << 29, seconds=2.5),
+        pb.DrainUpdate(job_id="18", error="it holds its devices now"),
+    ]
+    with served(given) as address:
+        monkeypatch.setenv("INTERLEAVE_CLIENT_ORCHESTRATOR", address)
+        yield given
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scontrol that writes down what it is told."""
+    program = tmp_path / "scontrol"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/told\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path / "told"
+
+
+def test_each_job_has_a_line_and_those_that_run_on_their_reason(
+    call: Call, orchestrator: GivenOrchestrator, scontrol: Path
+) -> None:
+    done = call(main, "drain", "n1")
+
+    assert scontrol.read_text() == "update NodeName=n1 State=DRAIN Reason=interleave drain\n"
+    assert orchestrator.requests == [pb.DrainRequest(node="n1")]
+    assert done.status == 1
+    assert done.lines == ["job 17: saved (1.50G in 2.500 s) and requeued"]
+    assert done.err.splitlines()[0] == "job 18: runs on: it holds its devices now"
+    assert "1 jobs were not saved" in done.err
+
+
+def test_a_node_can_stay_open_for_other_jobs(
+    call: Call, orchestrator: GivenOrchestrator, scontrol: Path
+) -> None:
+    del orchestrator.drained[1]
+
+    assert call(main, "drain", "n1", "--keep-node").status == 0
+    assert not scontrol.exists()
+
+
+def test_where_slurm_does_not_drain_the_node_nothing_is_saved(
+    call: Call, orchestrator: GivenOrchestrator, scontrol: Path
+) -> None:
+    scontrol.with_name("scontrol").write_text(
+        "#!/bin/sh\necho slurm_update error: Invalid node name >&2; exit 1\n"
+    )
+
+    done = call(main, "drain", "n1")
+
+    assert done.status == 1
+    assert "nothing was saved: slurm_update error: Invalid node name" in done.err
+    assert orchestrator.requests == []
+
+
+def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "/usr/bin:/bin", **more}
+    return subprocess.run(
+        [PROGRAM, "run", *command], env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_outside_of_our_jobs_a_command_just_runs() -> None:
+    done = run("sh", "-c", "echo out; echo err >&2; exit 7")
+
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+
+
+def test_much_output_arrives_whole_and_in_order() -> None:
+    assert run("seq", "200000").stdout.splitlines() == [str(number) for number in range(1, 200_001)]
+
+
+def test_output_and_error_of_one_file_keep_their_order(tmp_path: Path) -> None:
+    script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done"
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([PROGRAM, "run", "sh", "-c", script], stdout=out, stderr=out, check=True)
+
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert lines == [f"{word} {number}" for number in range(1, 6) for word in ("out", "err")]
+
+
+def test_options_of_the_command_are_its_own() -> None:
+    assert run("echo", "--help", "-x").stdout == "--help -x\n"
+
+
+def test_a_command_that_a_signal_ends_is_told_as_a_shell_does() -> None:
+    assert run("sh", "-c", "kill -9 $$").returncode == 137
+
+
+def test_a_command_that_does_not_exist_is_one_line() -> None:
+    done = run("no-such-command")
+
+    assert done.returncode == 127
+    assert done.stderr == "interleave run: no-such-command cannot be run: No such file or directory\n"
+
+
+def test_what_the_command_leaves_running_does_not_hold_it_up() -> None:
+    assert run("sh", "-c", "sleep 5 & echo done").stdout == "done\n"
+
+
+def test_where_the_agent_is_away_it_begins_from_the_start(tmp_path: Path) -> None:
+    done = run("echo", "begins", INTERLEAVE_RESUME="1", INTERLEAVE_SOCKET=f"unix:{tmp_path}/none")
+
+    assert done.stdout == "begins\n"
+    assert "cannot resume, so it begins from the start" in done.stderr

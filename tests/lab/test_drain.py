@@ -1,0 +1,130 @@
+"""`interleave drain` with a real criu: a job's processes are saved, and go on where they were."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import LocalLab
+from lab.processes import wait_until
+from slurm_interleave.node_agent.criu import Criu, CriuFailed
+
+CRIU = os.environ.get("INTERLEAVE_TEST_CRIU") or shutil.which("criu") or ""
+PROGRAM = Path(sys.executable).with_name("interleave")
+COUNTER = """
+import itertools, os, subprocess, sys, time
+from slurm_interleave.client import Interleaver
+
+turns = Interleaver.from_env()
+child = subprocess.Popen(["sleep", "1000"])
+seen = os.getenv("INTERLEAVE_RESUME", "no")
+for number in itertools.count(1):
+    with turns.turn("count"):
+        print("counts", number, "resume", seen, flush=True)
+    time.sleep(0.2)
+    if os.path.exists(sys.argv[1]):
+        assert child.poll() is None
+        child.kill()
+        sys.exit(7)
+"""
+
+
+def why_not() -> str:
+    """Return why no process can be saved here."""
+    if os.geteuid() != 0:
+        return "criu needs root"
+    if not CRIU:
+        return "criu is not installed (deploy/lab/install-criu.sh DIR, then INTERLEAVE_TEST_CRIU=DIR/criu)"
+    try:
+        asyncio.run(Criu(CRIU, 10).check())
+    except CriuFailed as error:
+        return str(error)
+    return ""
+
+
+NOT_HERE = why_not()
+pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[LocalLab]:
+    settings = {"backend": "noop", "criu": CRIU, "image_dir": str(tmp_path / "images")}
+    with LocalLab.start(agent=settings) as started:
+        yield started
+
+
+def drain(lab: LocalLab) -> subprocess.CompletedProcess[str]:
+    command = [PROGRAM, "drain", "local", "--keep-node", "--config", lab.config]
+    return subprocess.run(command, env=lab.env, capture_output=True, text=True, check=False)
+
+
+def counts(lab: LocalLab, job: str) -> list[int]:
+    lines = [line.split() for line in lab.output(job).splitlines()]
+    return [int(words[1]) for words in lines if words[:1] == ["counts"]]
+
+
+def test_a_drained_job_goes_on_where_it_was_when_it_starts_again(lab: LocalLab, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(end)]
+    job = lab.submit(command, group="demo")
+    assert wait_until(lambda: len(counts(lab, job)) > 3, 20), lab.output(job)
+
+    done = drain(lab)
+    while "holds its devices now" in done.stderr:
+        done = drain(lab)
+
+    assert done.returncode == 0, done.stderr + lab.logs("agent-local")
+    assert f"job {job}: saved (" in done.stdout
+    assert lab.wait(job) == 128 + signal.SIGKILL
+    before = counts(lab, job)
+    lab.submit(command, group="demo", again=job)
+    assert wait_until(lambda: len(counts(lab, job)) > 3, 30), lab.output(job) + lab.logs("agent-local")
+    assert counts(lab, job)[0] == before[-1] + 1, lab.output(job)
+    assert "resume no" in lab.output(job)
+    end.touch()
+    assert lab.wait(job) == 7
+    assert not (tmp_path / "images" / job).exists()
+
+
+def test_a_job_that_cannot_be_saved_runs_on_and_says_why(lab: LocalLab, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COUNTER, str(tmp_path / "end")]
+    job = lab.submit(command, group="demo")
+    assert wait_until(lambda: bool(counts(lab, job)), 20), lab.output(job)
+
+    done = drain(lab)
+    while "holds its devices now" in done.stderr:
+        done = drain(lab)
+
+    assert done.returncode == 1
+    assert f"job {job}: runs on: job {job} has no process that `interleave run` started" in done.stderr
+    reached = len(counts(lab, job))
+    assert wait_until(lambda: len(counts(lab, job)) > reached, 20)
+
+
+def test_an_image_that_cannot_be_restored_is_kept_aside_and_the_job_begins_anew(
+    lab: LocalLab, tmp_path: Path
+) -> None:
+    command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
+    job = lab.submit(command, group="demo")
+    assert wait_until(lambda: len(counts(lab, job)) > 2, 20), lab.output(job)
+    done = drain(lab)
+    while "holds its devices now" in done.stderr:
+        done = drain(lab)
+    assert done.returncode == 0, done.stderr
+    lab.wait(job)
+    (tmp_path / "images" / job / "inventory.img").write_bytes(b"")
+
+    lab.submit(command, group="demo", again=job)
+
+    assert wait_until(lambda: bool(counts(lab, job)), 30), lab.output(job)
+    assert counts(lab, job)[0] == 1
+    assert "cannot resume, so it begins from the start: criu restore failed" in lab.output(job)
+    assert (tmp_path / "images" / f".{job}.failed" / "restore.log").exists()

@@ -1,0 +1,56 @@
+"""Over the wire: the jobs of a node are saved one after the other, those that hold nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from slurm_interleave.client.connect import TOKEN_KEY
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from tests.orchestrator.fake_agent import FakeAgent
+from tests.orchestrator.serving import Client
+
+
+def drain(client: Client, node: str = "n1", **call: Any) -> Any:
+    return client.ours.Drain(pb.DrainRequest(node=node), **call)
+
+
+async def test_each_job_that_holds_nothing_is_saved_by_its_agent(client: Client, n1: FakeAgent) -> None:
+    await client.granted("b")
+    updates = drain(client)
+
+    first = await n1.drained(ok=True, bytes=5, seconds=0.5)
+    a, b = await updates.read(), await updates.read()
+    await n1.drained(error="criu is too old")
+    c = await updates.read()
+
+    assert (first.job_id, first.attempt) == ("a", "1")
+    assert (a.job_id, a.ok, a.bytes) == ("a", True, 5)
+    assert (b.job_id, b.ok) == ("b", False)
+    assert "holds its devices now" in b.error
+    assert (c.job_id, c.error) == ("c", "criu is too old")
+    assert await updates.read() is grpc.aio.EOF
+
+
+async def test_an_agent_that_goes_away_meanwhile_is_named(client: Client, n1: FakeAgent) -> None:
+    updates = drain(client)
+    await asyncio.wait_for(n1.drains.get(), 10)
+
+    await n1.close()
+
+    assert "the agent of node n1 went away" in (await updates.read()).error
+
+
+async def test_a_node_without_an_agent_is_refused(client: Client, n1: FakeAgent) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="agent is not connected"):
+        await drain(client, "n9").read()
+
+
+async def test_a_user_drains_no_node(client: Client, n1: FakeAgent) -> None:
+    token = await n1.start("a")
+
+    with pytest.raises(grpc.aio.AioRpcError, match="only root"):
+        await drain(client, metadata=((TOKEN_KEY, token),)).read()
