@@ -65,7 +65,7 @@ async def measure(seconds: float, backend: str) -> dict[str, float]:
     """Start an orchestrator and an agent with 16 jobs, and look at the agent."""
     jobs = [str(number) for number in range(1, JOBS + 1)]
     with tempfile.TemporaryDirectory(prefix="interleave-bench-") as folder:
-        stand = Stand(Path(folder), "")
+        stand = Stand(Path(folder), f"sqlite:///{folder}/{{}}.db".format)
         try:
             orchestrator = await stand.orchestrator("idle")
             agent, _ = await stand.agent(orchestrator, jobs, backend)

@@ -138,15 +138,13 @@ class Operations:
     async def in_process(self, job: Job) -> AsyncIterator[None]:
         """Keep the job's state in the memory of its own processes; a block that raises gets it back.
 
-        Nothing else is done with the state meanwhile. Raises `WrongState` if that cannot be.
+        Nobody else moves it meanwhile. Raises `WrongState` if that cannot be.
         """
         async with self._lock(job.job_id):
             before, mover = self.refresh(job).state, self._mover(job, Verb.SNAPSHOT)
             if before is not Context.NONE and not mover.in_process:
-                raise WrongState(
-                    f"backend {mover.name} keeps the job's device state outside of its processes, "
-                    "so it would not be saved with them"
-                )
+                where = f"backend {mover.name} keeps the job's device state outside of its processes"
+                raise WrongState(f"{where}, so it would not be saved with them")
             if before is Context.RESIDENT:
                 result = await self._run(job, Verb.SNAPSHOT, Context.SAVING, mover)
                 if not result.outcome.ok:
