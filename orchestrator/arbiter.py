@@ -100,12 +100,13 @@ class Arbiter:
         commands = self._decide(event)
         news = self._callers[call] = asyncio.Queue()
         self._recorder.submit(commands)
+        timers, call_later = [], asyncio.get_running_loop().call_later
         if within_s is not None:
             late = NotInTime(f"job {job_id}: the devices of {', '.join(groups)} were not granted in time")
             refusal = cmd.Refuse(frozenset({call}), late)
-            asyncio.get_running_loop().call_later(within_s, news.put_nowait, refusal)
+            timers.append(call_later(within_s, news.put_nowait, refusal))
         if patience_s is not None:
-            asyncio.get_running_loop().call_later(patience_s, news.put_nowait, _PATIENCE_IS_OVER)
+            timers.append(call_later(patience_s, news.put_nowait, _PATIENCE_IS_OVER))
         answered = False
         try:
             while not answered:
@@ -116,6 +117,8 @@ class Arbiter:
                     yield update
                 answered = isinstance(update, cmd.Grant)
         finally:
+            for timer in timers:
+                timer.cancel()
             del self._callers[call]
             if not answered:
                 self.post(ev.Cancel(self._clock(), call))

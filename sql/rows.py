@@ -6,6 +6,7 @@ Times are seconds since the Unix epoch, durations seconds. The first field(s) na
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from slurm_interleave.client.core.states import Context, SliceState
@@ -69,7 +70,7 @@ class Waiter:
     also: tuple[str, ...] = ()  # the other groups
     told: int = 0  # the epoch that the job knows, where a rule took its lease: nobody calls, and it goes on
 
-    @property
+    @cached_property
     def keys(self) -> tuple[Key, ...]:
         """All members that it is to make holders."""
         return tuple(Key(self.job_id, group) for group in (self.group, *self.also))

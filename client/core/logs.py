@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
+from functools import lru_cache
 
+_SPECIAL = re.compile(r'[\s"=]')
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -15,18 +18,27 @@ class KeyValue(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return *record* as one line; a traceback, if any, follows it."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created))
-        fields = {"event": record.getMessage()}
-        fields |= {key: value for key, value in vars(record).items() if key not in _OWN}
-        line = f"{stamp}.{int(record.msecs):03d} {record.levelname.lower()} " + " ".join(
-            f"{key}={_word(value)}" for key, value in fields.items()
+        fields = vars(record)
+        words = [f"{key}={_word(fields[key])}" for key in fields if key not in _OWN]
+        line = " ".join(
+            [
+                f"{_stamp(int(record.created))}.{int(record.msecs):03d}",
+                record.levelname.lower(),
+                f"event={_word(record.getMessage())}",
+                *words,
+            ]
         )
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def _word(value: object) -> str:
     text = str(value)
-    return text if text and not any(c.isspace() or c in '"=' for c in text) else json.dumps(text)
+    return json.dumps(text) if not text or _SPECIAL.search(text) else text
+
+
+@lru_cache(1)
+def _stamp(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
 
 
 def set_up(level: str = "info") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse
 from slurm_interleave.orchestrator.core.events import CallId
+from slurm_interleave.orchestrator.core.slices import slice_of
 from slurm_interleave.sql.rows import Key, Lease, Member, Part, Slice, Waiter
 
 OFF_DEVICE = frozenset({Context.NONE, Context.SAVED})
@@ -37,6 +38,7 @@ class State:
         self.epoch = remembered.epoch
         self.members: dict[Key, Member] = {}
         self.parts: dict[Key, dict[str, Part]] = {}
+        self._devices: dict[Key, Sequence[Device]] = {}  # of its parts, since it is asked for often
         self.groups: dict[str, dict[Key, None]] = {}
         self.on_node: dict[str, dict[Key, None]] = {}
         self.tokens: dict[str, Key] = {}
@@ -90,9 +92,15 @@ class State:
         changed, self.changed = self.changed, {}
         return changed
 
-    def devices(self, key: Key) -> list[Device]:
+    def devices(self, key: Key) -> Sequence[Device]:
         """Return the devices of *key* on all its nodes."""
-        return [Device(p.node, i) for p in self.parts.get(key, {}).values() for i in p.devices]
+        known = self._devices.get(key)
+        if known is None:
+            parts = self.parts.get(key, {}).values()
+            known = [Device(part.node, minor) for part in parts for minor in part.devices]
+            if parts:
+                self._devices[key] = known
+        return known
 
     def touch(self, devices: Iterable[Device]) -> None:
         """Mark *devices* for another look at their queues."""
@@ -110,6 +118,7 @@ class State:
         """Forget a member that has no part any more."""
         member = self.members.pop(key)
         self.parts.pop(key, None)
+        self._devices.pop(key, None)
         self.yielded.pop(key, None)
         for index, name in ((self.groups, member.group), (self.jobs, member.job_id)):
             del index[name][key]
@@ -123,7 +132,10 @@ class State:
     def put_part(self, part: Part) -> None:
         """Remember *part* and where its device state is."""
         key, devices = Key(part.job_id, part.group), [Device(part.node, i) for i in part.devices]
-        self.parts.setdefault(key, {})[part.node] = part
+        before = self.parts.setdefault(key, {}).get(part.node)
+        if before is None or before.devices != part.devices:
+            self._devices.pop(key, None)
+        self.parts[key][part.node] = part
         self.on_node.setdefault(part.node, {})[key] = None
         if part.token_sha256:
             self.tokens[part.token_sha256] = key
@@ -153,6 +165,7 @@ class State:
         """Forget *part*: the job is over there."""
         key, devices = Key(part.job_id, part.group), [Device(part.node, i) for i in part.devices]
         del self.parts[key][part.node]
+        self._devices.pop(key, None)
         self.on_node[part.node].pop(key)
         self.footprints.pop((key, part.node), None)
         self.tokens.pop(part.token_sha256, None)
@@ -161,7 +174,7 @@ class State:
         self.touch(devices)
         self._emit(Drop(part), key)
 
-    def claimed_devices(self, key: Key) -> list[Device]:
+    def claimed_devices(self, key: Key) -> Sequence[Device]:
         """Return the devices that waiter *key* waits for: those of all its groups."""
         waiter = self.waiters[key]
         if not waiter.also:
@@ -267,23 +280,9 @@ class State:
 
     def slice_of(self, key: Key, lease: Lease, state: SliceState, ended: float) -> Slice:
         """Return *lease* as the slice that the report shows."""
-        member, devices = self.members[key], self.devices(key)
-        return Slice(
-            **_who(member),
-            epoch=lease.epoch,
-            nodes=tuple(sorted(self.parts.get(key, {}))),
-            devices=tuple(map(str, devices)),
-            phase=lease.phase,
-            state=state,
-            requested=lease.requested,
-            granted=lease.granted,
-            ended=ended,
-            switched=lease.switched,
-            switch_s=lease.switch_s,
-            snapshot_s=lease.snapshot_s,
-            restore_s=lease.restore_s,
-            switch_bytes=lease.switch_bytes,
-        )
+        devices = tuple(map(str, self.devices(key)))
+        nodes = tuple(sorted(self.parts.get(key, {})))
+        return slice_of(self.members[key], nodes, devices, lease, state, ended)
 
     def live_slices(self) -> Iterator[Slice]:
         """Return what lasts or waits now, as slices."""
@@ -293,8 +292,3 @@ class State:
             waiter = self.waiters[claim]
             lease = Lease(key.job_id, key.group, 0, waiter.phase, waiter.requested, 0.0)
             yield self.slice_of(key, lease, SliceState.WAITING, 0.0)
-
-
-def _who(member: Member) -> dict[str, Any]:
-    names = ("job_id", "group", "role", "uid", "user", "account", "partition", "name", "backend")
-    return {name: getattr(member, name) for name in names}

@@ -6,6 +6,8 @@ conflicts with no holder and with no waiter before it, and its own context alone
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.commands import Grant, WakeMe
@@ -67,7 +69,7 @@ class Turns:
         if spots and not busy and not away:
             self._switches.begin(key, spots, [], at)
 
-    def obstacle(self, key: Key, devices: list[Device], at: float) -> str:
+    def obstacle(self, key: Key, devices: Sequence[Device], at: float) -> str:
         """Return why waiter *key* cannot have its devices now; empty if it can."""
         state, book = self._state, self._state.book
         for member in state.waiters[key].keys:
@@ -85,7 +87,7 @@ class Turns:
             return "a switch failed and is tried again soon"
         return self._context_obstacle(key, devices)
 
-    def _context_obstacle(self, key: Key, devices: list[Device]) -> str:
+    def _context_obstacle(self, key: Key, devices: Sequence[Device]) -> str:
         state, own = self._state, self._state.waiters[key].keys
         for device in devices:
             for other in state.book.occupants(device):
@@ -101,7 +103,7 @@ class Turns:
         away = sorted({part.node for part in parts} - state.nodes_up)
         return f"the agent of node {', '.join(away)} is away" if away and not warm else ""
 
-    def _foreign_contexts(self, key: Key, devices: list[Device]) -> list[Spot]:
+    def _foreign_contexts(self, key: Key, devices: Sequence[Device]) -> list[Spot]:
         """Return the members and nodes whose device state must leave *devices*."""
         own = self._state.waiters[key].keys
         found = {

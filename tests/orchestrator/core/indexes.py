@@ -13,6 +13,9 @@ def expect_true_indexes(core: Core, now: float) -> None:
     """How groups stand, who waits at devices and which place a waiter has is what the rows say."""
     for group in core.state.groups:
         expect_true_view(core, group)
+    for key in core.state.members:
+        parts = core.state.parts.get(key, {}).values()
+        assert list(core.state.devices(key)) == [Device(part.node, i) for part in parts for i in part.devices]
     devices = {device for key in core.state.members for device in core.state.devices(key)}
     for device in devices:
         expect_true_depth(core, [device])

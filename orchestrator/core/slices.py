@@ -1,0 +1,41 @@
+"""A lease as the slice that the report shows."""
+
+from __future__ import annotations
+
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.sql.rows import Lease, Member, Slice
+
+
+def slice_of(
+    member: Member,
+    nodes: tuple[str, ...],
+    devices: tuple[str, ...],
+    lease: Lease,
+    state: SliceState,
+    ended: float,
+) -> Slice:
+    """Return *lease* of *member*, who has *devices* on *nodes*."""
+    return Slice(
+        job_id=member.job_id,
+        group=member.group,
+        role=member.role,
+        uid=member.uid,
+        user=member.user,
+        account=member.account,
+        partition=member.partition,
+        name=member.name,
+        backend=member.backend,
+        epoch=lease.epoch,
+        nodes=nodes,
+        devices=devices,
+        phase=lease.phase,
+        state=state,
+        requested=lease.requested,
+        granted=lease.granted,
+        ended=ended,
+        switched=lease.switched,
+        switch_s=lease.switch_s,
+        snapshot_s=lease.snapshot_s,
+        restore_s=lease.restore_s,
+        switch_bytes=lease.switch_bytes,
+    )
