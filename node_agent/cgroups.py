@@ -1,43 +1,94 @@
-"""Where a process is accounted for, and how another one comes there."""
+"""The directories of a process and of its Slurm job among the cgroups, as the kernel names them, never built.
+
+Sources: the path differs by release, cgroup version and build: `job_<id>` below `slurm*/uid_*` (v1) or
+`slurmstepd.scope` (v2, where Debian's multiple-slurmd puts the node's name in front); from 26.05 `s<SLUID>`.
+"""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from slurm_interleave.client.core.errors import WrongState
 
-_MOUNT = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+_SLUID = re.compile(r"s[0-9A-Z]{13}")
 
 
-def entrance(pid: int, mount: Path = _MOUNT, proc: Path = Path("/proc")) -> list[Path]:
-    """Return the files by which another process enters the cgroups of *pid*. Raises `WrongState`.
+def job_directories(pid: int, job: str, proc: Path = _PROC) -> list[Path]:
+    """Return where *job* is among the cgroups, by its process *pid*; empty: nowhere, or another job's."""
+    try:
+        paths = _paths(proc, pid)
+        job_paths = {key: inner for key, path in paths.items() if (inner := _job_path(path, job))}
+        return list(_directories(job_paths, proc))
+    except OSError:
+        return []
 
-    The paths are those that the kernel names (cgroups(7)), never made up.
-    """
-    theirs, ours = _cgroups(proc / str(pid)), _cgroups(proc / "self")
-    files = [
-        _folder(mount, controllers) / path.lstrip("/") / "cgroup.procs"
-        for controllers, path in theirs.items()
-        if ours.get(controllers) != path
-    ]
+
+def entrance(pid: int, proc: Path = _PROC) -> list[Path]:
+    """Return the files by which this process enters the cgroups of *pid*. Raises `WrongState`."""
+    try:
+        theirs, ours = _paths(proc, pid), _paths(proc, "self")
+        others = {key: path for key, path in theirs.items() if ours.get(key) != path}
+        files = [directory / "cgroup.procs" for directory in _directories(others, proc)]
+    except OSError as error:
+        raise WrongState(f"the cgroups of process {pid} cannot be read: {error}") from None
     missing = [file for file in files if not os.access(file, os.W_OK)]
     if missing:
         raise WrongState(f"{missing[0]} cannot be written, so process {pid} cannot be followed to its cgroup")
     return files
 
 
-def _cgroups(process: Path) -> dict[str, str]:
-    """Return paths by controllers; version 2 has none."""
+def members(directory: Path) -> set[int]:
+    """Return the processes in *directory* and below it."""
+    return {pid for path in directory.rglob("cgroup.procs") for pid in _pids(path)}
+
+
+def _pids(path: Path) -> list[int]:
     try:
-        lines = (process / "cgroup").read_text().splitlines()
-    except OSError as error:
-        raise WrongState(f"{process}/cgroup cannot be read: {error.strerror}") from None
-    return {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
+        return [int(pid) for pid in path.read_text().split()]
+    except OSError:
+        return []  # that step has just ended
 
 
-def _folder(mount: Path, controllers: str) -> Path:
-    if not controllers:
-        unified = mount / "unified"
-        return unified if unified.exists() else mount
-    return mount / controllers.removeprefix("name=")
+def _paths(proc: Path, process: int | str) -> dict[frozenset[str], PurePosixPath]:
+    """Return the paths of *process* by controllers (cgroups(7)); version 2 has none."""
+    lines = (proc / str(process) / "cgroup").read_text().splitlines()
+    split = (line.split(":", 2) for line in lines)
+    return {frozenset(filter(None, names.split(","))): PurePosixPath(path) for _, names, path in split}
+
+
+def _directories(paths: dict[frozenset[str], PurePosixPath], proc: Path) -> Iterator[Path]:
+    """Yield where *paths* are mounted."""
+    for where, root, mounted in _mounts((proc / "self" / "mountinfo").read_text()):
+        path = paths.get(mounted)
+        if path is not None and path.is_relative_to(root):
+            yield where / path.relative_to(root)
+
+
+def _job_path(path: PurePosixPath, job: str) -> PurePosixPath | None:
+    """Return the part of *path* down to the job; the outermost, since a job may name those inside it."""
+    slurm = False
+    for depth, name in enumerate(path.parts, start=1):
+        if slurm and (name == f"job_{job}" or _SLUID.fullmatch(name)):
+            return PurePosixPath(*path.parts[:depth])
+        if slurm and re.fullmatch(r"job_\d+", name):
+            return None
+        slurm = slurm or "slurm" in name
+    return None
+
+
+def _mounts(mountinfo: str) -> Iterator[tuple[Path, PurePosixPath, frozenset[str]]]:
+    """Yield mount point, root and controllers of each cgroup mount (proc_pid_mountinfo(5)); v2 has none."""
+    for line in mountinfo.splitlines():
+        fields, _, rest = line.partition(" - ")
+        kind, _, options = rest.split(" ", 2)
+        root, where = fields.split(" ")[3:5]
+        if kind == "cgroup2":
+            yield Path(where), PurePosixPath(root), frozenset()
+        elif kind == "cgroup":
+            known = {"rw", "ro", "xattr", "clone_children", "noprefix"}
+            named = {option for option in options.split(",") if option not in known}
+            yield Path(where), PurePosixPath(root), frozenset(named)

@@ -58,14 +58,15 @@ def open_process(pid: int) -> tuple[Process, int]:
     except (OSError, OverflowError) as error:
         raise BadArgument(f"process {pid} cannot be watched: {error}") from None
     try:
-        return _look(pid), descriptor
+        return look(pid), descriptor
     except (OSError, ValueError, IndexError) as error:
         os.close(descriptor)
         raise BadArgument(f"process {pid} has ended: {error}") from None
 
 
-def _look(pid: int) -> Process:
-    folder = Path(f"/proc/{pid}")
+def look(pid: int, proc: Path = Path("/proc")) -> Process:
+    """Return process *pid*. Raises `OSError`, `ValueError` and `IndexError` if it has ended."""
+    folder = proc / str(pid)
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
     lines = (line.partition(":")[::2] for line in (folder / "status").read_text().splitlines())
     status = {key: value.split() for key, value in lines}

@@ -251,6 +251,11 @@ def cgroups(folder: Path, mine: str, theirs: str) -> None:
     for name, text in (("self", mine), ("5", theirs)):
         (folder / "proc" / name).mkdir(parents=True)
         (folder / "proc" / name / "cgroup").write_text(text)
+    (folder / "proc/self/mountinfo").write_text(
+        f"30 25 0:26 / {folder}/fs rw - cgroup2 cgroup2 rw\n"
+        f"31 25 0:27 / {folder}/fs/memory rw - cgroup cgroup rw,memory\n"
+        f"32 25 0:28 / {folder}/fs/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+    )
 
 
 def test_the_cgroup_of_a_process_is_read_from_the_kernel(tmp_path: Path) -> None:
@@ -259,7 +264,7 @@ def test_the_cgroup_of_a_process_is_read_from_the_kernel(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     (folder / "cgroup.procs").touch()
 
-    assert entrance(5, tmp_path / "fs", tmp_path / "proc") == [folder / "cgroup.procs"]
+    assert entrance(5, tmp_path / "proc") == [folder / "cgroup.procs"]
 
 
 def test_of_version_1_only_where_the_two_differ(tmp_path: Path) -> None:
@@ -268,14 +273,14 @@ def test_of_version_1_only_where_the_two_differ(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "cgroup.procs").touch()
 
-    assert entrance(5, tmp_path / "fs", tmp_path / "proc") == [folder / "cgroup.procs"]
+    assert entrance(5, tmp_path / "proc") == [folder / "cgroup.procs"]
 
 
 def test_a_cgroup_that_cannot_be_entered_is_named(tmp_path: Path) -> None:
     cgroups(tmp_path, "0::/agent\n", "0::/job_17\n")
 
     with pytest.raises(WrongState, match=r"job_17/cgroup\.procs cannot be written"):
-        entrance(5, tmp_path / "fs", tmp_path / "proc")
+        entrance(5, tmp_path / "proc")
 
 
 async def test_a_restore_enters_the_cgroups_first(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""All processes of a job on this node, and whether they live."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+from pathlib import Path
+
+from slurm_interleave.node_agent import cgroups, processes
+from slurm_interleave.node_agent.processes import Process
+
+_PROC = Path("/proc")
+_SCONTROL_S = 2.0  # it asks this node alone
+
+
+class Handle:
+    """Holds on to a process to see its end, even where its id is used again."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._fd: int | None = None
+        with contextlib.suppress(OSError):  # it has ended, or the kernel is older than 5.3
+            self._fd = os.pidfd_open(process.pid)
+        # Only now is it sure that the descriptor is of this process.
+        self._ended = not is_alive(process)
+
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+        if not self._ended:
+            if self._fd is None:
+                self._ended = not is_alive(self.process)
+            else:
+                poll = select.poll()
+                poll.register(self._fd, select.POLLIN)
+                self._ended = bool(poll.poll(0))
+        return self._ended
+
+    def close(self) -> None:
+        """Let go; again is fine."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def of_job(job: str, uid: int, proc: Path = _PROC) -> list[Process]:
+    """Return all processes of *job* that run as *uid*: those in its cgroup, or those that Slurm lists.
+
+    Raises `OSError` where it cannot look.
+    """
+    pids = set(processes.of_jobs([job], proc)[job])
+    if not pids and job.isdigit():
+        pids = listpids(job)
+    directories = {path for pid in pids for path in cgroups.job_directories(pid, job, proc)}
+    for directory in directories:
+        pids |= cgroups.members(directory)
+    if not directories and job.isdigit():
+        pids |= listpids(job)
+    found = (identify(pid, proc) for pid in sorted(pids))
+    return [process for process in found if process is not None and process.uid == uid]
+
+
+def identify(pid: int, proc: Path = _PROC) -> Process | None:
+    """Return the process with this id, None if there is none; one that has ended does not count."""
+    try:
+        if (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+            return None
+        return processes.look(pid, proc)
+    except (OSError, ValueError, IndexError, KeyError):
+        return None
+
+
+def is_alive(process: Process) -> bool:
+    """Return whether this very process runs."""
+    now = identify(process.pid)
+    return now is not None and now.started == process.started
+
+
+def listpids(job: str) -> set[int]:
+    """Ask Slurm for the processes of *job* on this node; nothing where it does not answer."""
+    argv = ["scontrol", "listpids", job]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_SCONTROL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return set()
+    words = (line.split() for line in done.stdout.splitlines())
+    return {int(row[0]) for row in words if len(row) > 1 and row[0].isdigit() and row[1] == job}
+
+
+def variables(pid: int, proc: Path = _PROC) -> dict[str, str]:
+    """Return the environment that a process was started with; empty if it has ended."""
+    with contextlib.suppress(OSError):
+        lines = (proc / str(pid) / "environ").read_bytes().split(b"\0")
+        return {
+            name: value for name, _, value in (line.decode(errors="replace").partition("=") for line in lines)
+        }
+    return {}
