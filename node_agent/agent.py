@@ -88,8 +88,9 @@ class Agent:
 
     async def run(self) -> None:
         """Serve; raises whatever ends a part that must not end."""
-        self._backend.recover()
         async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._backend.close)
+            await self._backend.recover([job.job_id for job in self._state.jobs.values() if not job.ended])
             stack.push_async_callback(self._folders.close_all)
             stack.push_async_callback(self._orchestrator.close)
             await self._jobs.recover()

@@ -12,7 +12,7 @@ from slurm_interleave.client.core.config import load_section
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.sim.settings import SimConfig
 
-_BACKENDS = ("sim", "noop")
+_BACKENDS = ("sim", "noop", "cuda")
 _SOCKET_PATH_MAX = 107  # sun_path of unix(7), without the final zero
 _LONGEST_JOB_ID = "1234567890"
 
@@ -29,7 +29,8 @@ class AgentConfig:
     run_dir: Path = Path("/run/interleave")
     # Folder of what the agent must remember across its restarts.
     state_dir: Path = Path("/var/lib/interleave")
-    # What moves device state: "sim" (simulated devices) or "noop" (nothing is moved, for tests of the rest).
+    # What moves device state: "sim" (simulated devices), "noop" (nothing is moved, for tests of the rest), or
+    # "cuda" (NVIDIA's driver, see docs/cuda.md and [cuda]).
     backend: str = "sim"
     # host:port on loopback for the v1alpha1 agent service; empty: only on the jobs' own sockets.
     listen: str = ""

@@ -12,12 +12,14 @@ import sys
 from collections.abc import Mapping
 
 from slurm_interleave.client.core import logs
-from slurm_interleave.client.core.config import config_path
+from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
+from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.protocol import Backend
 from slurm_interleave.node_agent.backends.sim import SimBackend
@@ -40,20 +42,25 @@ def main() -> None:
     try:
         path = config_path(args.config)
         config, sim = load(path, {"node": args.node})
+        cuda = load_section(CudaConfig, "cuda", path)
         groups = load_groups(path)
         os.umask(0o077)  # what users must reach is opened by name
         _raise_descriptor_limit()
         with only_one(config.state_dir / "agent.lock", "interleave-agent"):
-            asyncio.run(_serve(config, sim, groups))
+            asyncio.run(_serve(config, sim, cuda, groups))
     except InterleaveError as error:
         sys.exit(f"interleave-agent: {error}")
 
 
-def backend_of(config: AgentConfig, sim: SimConfig) -> Backend:
-    """Return the configured backend. Raises `SimError`."""
-    if config.backend == "noop":
-        return NoopBackend(config.node, sim.devices)
-    return SimBackend(config.node, sim)
+def backend_of(config: AgentConfig, sim: SimConfig, cuda: CudaConfig, state: State) -> Backend:
+    """Return the configured backend. Raises `SimError`, `ConfigError`."""
+    match config.backend:
+        case "noop":
+            return NoopBackend(config.node, sim.devices)
+        case "cuda":
+            return CudaBackend(cuda, config.state_dir, state.owners)
+        case _:
+            return SimBackend(config.node, sim)
 
 
 def _raise_descriptor_limit() -> None:
@@ -62,8 +69,11 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: AgentConfig, sim: SimConfig, groups: Mapping[str, DeclaredGroup]) -> None:
-    agent = Agent(config, sim, backend_of(config, sim), State(config.state_dir), groups)
+async def _serve(
+    config: AgentConfig, sim: SimConfig, cuda: CudaConfig, groups: Mapping[str, DeclaredGroup]
+) -> None:
+    state = State(config.state_dir)
+    agent = Agent(config, sim, backend_of(config, sim, cuda, state), state, groups)
     serving = asyncio.create_task(agent.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_interleave.node_agent import cgroups, processes
@@ -44,21 +45,46 @@ class Handle:
             self._fd = None
 
 
-def of_job(job: str, uid: int, proc: Path = _PROC) -> list[Process]:
-    """Return all processes of *job* that run as *uid*: those in its cgroup, or those that Slurm lists.
+@dataclass(frozen=True)
+class Owner:
+    """Whose a job's processes are; *pid* is the one that a job without Slurm was registered with, or 0."""
 
-    Raises `OSError` where it cannot look.
+    uid: int
+    pid: int = 0
+
+
+def of_job(job: str, owner: Owner, proc: Path = _PROC) -> list[Process]:
+    """Return all processes of *job* that run as its user: those in its cgroup, or those that Slurm lists.
+
+    Of a job without Slurm: those that descend from the one that it was registered with. Raises `OSError`
+    where it cannot look.
     """
     pids = set(processes.of_jobs([job], proc)[job])
+    if owner.pid:
+        pids |= _line_of(owner.pid, proc)
     if not pids and job.isdigit():
         pids = listpids(job)
     directories = {path for pid in pids for path in cgroups.job_directories(pid, job, proc)}
     for directory in directories:
         pids |= cgroups.members(directory)
-    if not directories and job.isdigit():
+    if not directories and not owner.pid and job.isdigit():
         pids |= listpids(job)
     found = (identify(pid, proc) for pid in sorted(pids))
-    return [process for process in found if process is not None and process.uid == uid]
+    return [process for process in found if process is not None and process.uid == owner.uid]
+
+
+def _line_of(pid: int, proc: Path) -> set[int]:
+    """Return *pid* and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for folder in proc.iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+    found, left = set(), [pid]
+    while left:
+        found.add(left[-1])
+        left.extend(children.get(left.pop(), ()))
+    return found
 
 
 def identify(pid: int, proc: Path = _PROC) -> Process | None:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import JobContext
+from slurm_interleave.node_agent.job_processes import Owner
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -95,6 +96,11 @@ class State:
             self._read()
         except OSError as error:
             raise ConfigError(f"[agent] state_dir = {directory}: cannot be used: {error}") from error
+
+    def owners(self) -> dict[str, Owner]:
+        """Return how the processes of each job are known that has not ended."""
+        requests = [job.request for job in self.jobs.values() if not job.ended]
+        return {request.job: Owner(request.uid, request.pid) for request in requests}
 
     def save_context(self, job: Job) -> None:
         """Write where the device state of *job* is; see `save` for a disk that takes nothing."""

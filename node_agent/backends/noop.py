@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from typing_extensions import override
@@ -31,7 +32,11 @@ class NoopBackend(Backend):
         """Return None: there is nothing to look at."""
         return None
 
-    def recover(self) -> None:
+    @override
+    async def recover(self, jobs: Sequence[str]) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
         """Do nothing."""
 
     @override

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
@@ -87,8 +87,11 @@ class Backend(Mover, Protocol):
         """
         return []
 
-    def recover(self) -> None:
-        """Clean up after an agent that was killed."""
+    async def recover(self, jobs: Sequence[str]) -> None:
+        """Clean up after an agent that was killed, and find out where these *jobs* are."""
+
+    async def close(self) -> None:
+        """Let go of what the backend holds; what is saved stays."""
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:

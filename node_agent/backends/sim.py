@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -58,9 +58,13 @@ class SimBackend(Backend):
             User(*place, working=False, claims=job) for place, job in places.items() if place not in at_work
         ]
 
-    def recover(self) -> None:
+    @override
+    async def recover(self, jobs: Sequence[str]) -> None:
         """Remove half-written copies."""
         self._arena.recover()
+
+    async def close(self) -> None:
+        """Do nothing: the devices are files."""
 
     async def snapshot(self, target: Target) -> Outcome:
         """Copy to host memory, free the device."""

@@ -173,7 +173,7 @@ async def test_sigterm_stops_it_cleanly(process: AgentProcess, folder: Path) -> 
 
 async def test_bad_settings_are_one_line_that_says_what_is_wrong(folder: Path) -> None:
     settings = folder / "interleave.toml"
-    settings.write_text('[agent]\nbackend = "cuda"\n')
+    settings.write_text('[agent]\nbackend = "rocm"\n')
 
     process = await asyncio.create_subprocess_exec(
         PROGRAM, "--config", settings, stderr=asyncio.subprocess.PIPE, env=dict(os.environ)
@@ -181,7 +181,8 @@ async def test_bad_settings_are_one_line_that_says_what_is_wrong(folder: Path) -
     _, said = await process.communicate()
 
     assert process.returncode == 1
-    assert said.decode() == "interleave-agent: [agent] backend = 'cuda' is not known; known are sim, noop\n"
+    reason = "[agent] backend = 'rocm' is not known; known are sim, noop, cuda"
+    assert said.decode() == f"interleave-agent: {reason}\n"
 
 
 async def test_a_second_agent_for_a_node_is_refused_with_the_pid_of_the_first(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_interleave.node_agent import cgroups, job_processes
-from slurm_interleave.node_agent.job_processes import Handle
+from slurm_interleave.node_agent.job_processes import Handle, Owner
 from slurm_interleave.node_agent.processes import Process
 
 V2 = "0::"
@@ -38,7 +38,14 @@ class Node:
         )
 
     def add(
-        self, pid: int, controllers: str, path: str, job: str = "", uid: int = 1000, state: str = "S"
+        self,
+        pid: int,
+        controllers: str,
+        path: str,
+        job: str = "",
+        uid: int = 1000,
+        state: str = "S",
+        parent: int = 1,
     ) -> None:
         folder = self.proc / str(pid)
         folder.mkdir(exist_ok=True)
@@ -46,15 +53,15 @@ class Node:
         (folder / "cgroup").write_text(f"7:cpu,cpuacct:/\n{line}")
         (folder / "environ").write_bytes(f"A=1\0INTERLEAVE_JOB_ID={job}\0".encode() if job else b"A=1\0")
         (folder / "status").write_text(f"Name:\tx\nUid:\t{uid}\t0\t0\t0\nGid:\t{uid}\t0\t0\t0\n")
-        fields = [state, "1", *["0"] * 17, str(pid * 100)]
+        fields = [state, str(parent), *["0"] * 17, str(pid * 100)]
         (folder / "stat").write_text(f"{pid} (a) b c) {' '.join(fields)} 0 0\n")
         directory = self.cgroup / (controllers or "unified") / path.lstrip("/")
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "cgroup.procs").open("a") as file:
             file.write(f"{pid}\n")
 
-    def of_job(self, job: str = "17", uid: int = 1000) -> list[int]:
-        return [process.pid for process in job_processes.of_job(job, uid, self.proc)]
+    def of_job(self, job: str = "17", uid: int = 1000, pid: int = 0) -> list[int]:
+        return [process.pid for process in job_processes.of_job(job, Owner(uid, pid), self.proc)]
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def test_all_below_the_jobs_directory_are_its_processes(node: Node, layout: tupl
     node.add(104, controllers, job.replace("17", "18").replace("s01J", "s02J") + "/step_0", job="18")
 
     assert node.of_job() == [101, 102, 103]
-    assert job_processes.of_job("17", 1000, node.proc)[0] == Process(101, 10100, 1000, 1000)
+    assert job_processes.of_job("17", Owner(1000), node.proc)[0] == Process(101, 10100, 1000, 1000)
 
 
 def test_processes_of_another_user_do_not_count(node: Node) -> None:
@@ -123,6 +130,16 @@ def test_without_cgroups_slurm_is_asked(node: Node, tmp_path: Path, monkeypatch:
 
     assert node.of_job() == [101, 102]
     assert node.of_job("18") == []
+
+
+def test_a_job_without_slurm_is_what_descends_from_its_process(node: Node) -> None:
+    node.add(101, "", "/user.slice")
+    node.add(102, "", "/user.slice", parent=101)
+    node.add(103, "", "/user.slice", parent=102)
+    node.add(104, "", "/user.slice", parent=102, uid=1001)
+    node.add(105, "", "/user.slice")
+
+    assert node.of_job("run-1", pid=101) == [101, 102, 103]
 
 
 @pytest.fixture

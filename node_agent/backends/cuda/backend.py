@@ -1,0 +1,164 @@
+"""The cuda backend as the agent sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from typing_extensions import override
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent import job_processes
+from slurm_interleave.node_agent.backends.cuda import helpers, requirements
+from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers, HelperUnusable
+from slurm_interleave.node_agent.backends.cuda.moves import Moves
+from slurm_interleave.node_agent.backends.cuda.probe import probe
+from slurm_interleave.node_agent.backends.cuda.records import Record, Records
+from slurm_interleave.node_agent.backends.cuda.requirements import Way
+from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
+from slurm_interleave.node_agent.backends.cuda.sight import Sight
+from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target, User
+from slurm_interleave.node_agent.contexts import Outcome, Seen
+from slurm_interleave.node_agent.job_processes import Owner
+from slurm_interleave.node_agent.processes import Process
+from slurm_interleave.node_agent.users import owner
+
+log = logging.getLogger(__name__)
+_RECOVER_S = 60.0
+
+
+class CudaBackend(Backend):
+    """Moves device state with the driver's checkpoint, through helper processes.
+
+    `look` and `devices` answer from what was seen last, since a driver can keep its callers waiting.
+    """
+
+    name: ClassVar[str] = "cuda"
+    in_app: ClassVar[bool] = False
+
+    def __init__(
+        self, config: CudaConfig, state_dir: Path, owners: Callable[[], Mapping[str, Owner]]
+    ) -> None:
+        """*owners* gives the jobs here. Raises `ConfigError` with all reasons."""
+        facts, gpus = probe(config.checkpoint_program)
+        for caution in requirements.cautions(facts):
+            log.warning("cuda.caution", extra={"caution": caution.name, "reason": caution.text})
+        way = requirements.way(facts)
+        program = facts.tool if way is Way.TOOL else ""
+        self.driver = facts.driver
+        self._config = config
+        self._owners = owners
+        self._helpers = Helpers(helpers.command(program), len(gpus) + 1, state_dir / "cuda.helpers")
+        self._sight = Sight(self._helpers, gpus)
+        self._records = Records(state_dir / "cuda.json")
+        no_map = requirements.can_map(facts)
+        self._moves = Moves(config, self._helpers, self._sight, self._records, owners, no_map)
+        self._moving: set[str] = set()
+        self._watching: asyncio.Task[None] | None = None
+
+    def devices(self) -> list[Device]:
+        """Return the devices by the number of their /dev/nvidiaN, which Slurm counts by."""
+        gpus = sorted(self._sight.gpus.values(), key=lambda gpu: gpu.index)
+        return [Device(gpu.index, gpu.uuid, self.name, gpu.total, gpu.used) for gpu in gpus]
+
+    def look(self, job: str) -> Seen | None:
+        """Return what is known; None for a job that nothing was seen of yet."""
+        record = self._records.get(job)
+        if record is None:
+            return None
+        if not record.alive:
+            return Seen(Context.NONE)
+        return Seen(Context.SAVED if record.saved else Context.RESIDENT, record.total)
+
+    @override
+    def users(self) -> list[User]:
+        """Return who has memory on the devices, as last seen; whether they work there NVML does not say."""
+        return [
+            User(gpu.index, pid, working=False)
+            for gpu in self._sight.gpus.values()
+            for pid, size in gpu.users.items()
+            if size != 0
+        ]
+
+    async def recover(self, jobs: Sequence[str]) -> None:
+        """Ask the driver where each of *jobs* is; then keep watching the devices."""
+        if not await self._helpers.wait_for_earlier(_RECOVER_S):
+            log.warning("cuda.helpers_hang", extra={"seconds": _RECOVER_S})
+        self._records.keep_only(jobs)
+        await asyncio.gather(*(self._moves.recover(job, _RECOVER_S) for job in jobs))
+        self._watching = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Stop watching, and end the helpers; a call that runs ends by itself."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._helpers.close()
+
+    async def snapshot(self, target: Target) -> Outcome:
+        """Copy to host memory of the processes, free the devices."""
+        with self._during(target.job):
+            return await self._moves.snapshot(target)
+
+    async def restore(self, target: Target) -> Outcome:
+        """Copy back if there is room."""
+        with self._during(target.job):
+            return await self._moves.restore(target)
+
+    async def discard(self, target: Target) -> Outcome:
+        """Forget it: the copy ends with the processes that hold it, and not before."""
+        seen = self.look(target.job)
+        if target.living and seen is not None and seen.state is not Context.NONE:
+            error = f"job {target.job}: its processes keep its state until they end"
+            return Outcome(seen.state, seen.bytes, error)
+        self._moves.forget(target.job)
+        return Outcome(Context.NONE)
+
+    @contextlib.contextmanager
+    def _during(self, job: str) -> Iterator[None]:
+        self._moving.add(job)
+        try:
+            yield
+        finally:
+            self._moving.discard(job)
+
+    async def _watch(self) -> None:
+        """See who uses the devices, now and then."""
+        blind = False
+        while True:
+            try:
+                await self._sight.look()
+                self._note_users()
+                blind = False
+            except (HelperLost, HelperUnusable, OSError) as error:
+                if not blind:
+                    log.warning("cuda.blind", extra={"reason": str(error)})
+                blind = True
+            await asyncio.sleep(self._config.look_s)
+
+    def _note_users(self) -> None:
+        """Note the jobs that have come to use a device since."""
+        owners = self._owners()
+        uids = {job: one.uid for job, one in owners.items()}
+        registered = {one.pid: job for job, one in owners.items() if one.pid}
+        found: dict[str, dict[Process, dict[str, int]]] = {}
+        for gpu in self._sight.gpus.values():
+            for pid, size in gpu.users.items():
+                process = job_processes.identify(pid) if size else None
+                job = owner(User(gpu.index, pid, working=False), uids, registered) if process else ""
+                if process and job and job not in self._moving:
+                    found.setdefault(job, {}).setdefault(process, {})[gpu.uuid] = size or 0
+        for job, users in found.items():
+            known = self._records.get(job)
+            if known is not None and known.saved and known.alive:
+                continue
+            total: dict[str, int] = {}
+            for sizes in users.values():
+                for uuid, size in sizes.items():
+                    total[uuid] = total.get(uuid, 0) + size
+            members = {*users, *(known.processes if known and known.alive else ())}
+            self._records.put(job, Record(False, tuple(members), total))

@@ -1,0 +1,284 @@
+"""Snapshot and restore of one job: all its processes, or none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent import job_processes
+from slurm_interleave.node_agent.backends.cuda import requirements, table
+from slurm_interleave.node_agent.backends.cuda.census import Census, Unsavable
+from slurm_interleave.node_agent.backends.cuda.gang import Failure, Gang, Limits
+from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers, HelperUnusable
+from slurm_interleave.node_agent.backends.cuda.records import Record, Records
+from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
+from slurm_interleave.node_agent.backends.cuda.sight import Gpu, Sight
+from slurm_interleave.node_agent.backends.cuda.table import Call, State, Verdict
+from slurm_interleave.node_agent.backends.protocol import Target
+from slurm_interleave.node_agent.contexts import Outcome
+from slurm_interleave.node_agent.job_processes import Owner
+from slurm_interleave.node_agent.processes import Process
+
+log = logging.getLogger(__name__)
+_FORWARD = 2 / 3  # of the time; the rest is for undoing
+_ROUNDS = 10
+_LAUNCH_JOB = "CUDA_CHECKPOINT_JOB_FILE"
+_FAILURES = (HelperLost, HelperUnusable, Unsavable, OSError)
+
+
+class Moves:
+    """Moves the state of jobs with the driver's calls."""
+
+    def __init__(
+        self,
+        config: CudaConfig,
+        helpers: Helpers,
+        sight: Sight,
+        records: Records,
+        owners: Callable[[], Mapping[str, Owner]],
+        no_map: str,
+    ) -> None:
+        """*owners* gives the jobs of this node; *no_map* says why devices cannot be exchanged, if so."""
+        self._config = config
+        self._helpers = helpers
+        self._sight = sight
+        self._records = records
+        self._owners = owners
+        self._no_map = no_map
+        self._census = Census(helpers, sight)
+        self._never: dict[str, str] = {}  # jobs that cannot be saved, and why
+        self._warned: set[str] = set()
+
+    async def snapshot(self, target: Target) -> Outcome:
+        """Save the job; if that fails for one process, let all run on."""
+        if target.job in self._never:
+            return Outcome(Context.RESIDENT, error=f"not tried again: {self._never[target.job]}")
+        with self._gang() as gang:
+            limits, undoing = self._limits(target)
+            failures: list[Failure] = []
+            error = await _tried(self._hold(gang, target, limits))
+            if not error and not gang.processes:
+                return Outcome(Context.NONE)
+            before, sizes = dict(self._sight.gpus), self._sizes(gang)
+            limits.bytes = _total(sizes.values())
+            if not error:
+                failures = await gang.each(Call.CHECKPOINT, limits)
+                error = "; ".join(map(str, failures))
+            if error:
+                self._note_never(target.job, failures)
+                undoing.bytes = limits.bytes
+                return await self._back_on(gang, undoing, sizes, error)
+            return await self._released(gang, target, before, sizes)
+
+    async def restore(self, target: Target) -> Outcome:
+        """Bring the job back; if that fails for one process, all stay saved."""
+        with self._gang() as gang:
+            limits, undoing = self._limits(target)
+            if error := await _tried(self._find_saved(gang, target.job)):
+                return Outcome(Context.SAVED, error=error)
+            saved = gang.at(State.CHECKPOINTED)
+            if not gang.processes and gang.dropped:
+                return Outcome(Context.RESIDENT)
+            if not gang.processes:
+                return Outcome(Context.NONE, error=f"job {target.job} has no processes on this node any more")
+            record = self._records.get(target.job) or Record(True, tuple(saved))
+            limits.bytes = undoing.bytes = record.total
+            error, limits.pairs = self._map(record, target)
+            if not error and saved:
+                places = dict(limits.pairs)
+                needed = {places.get(uuid, uuid): size for uuid, size in record.bytes.items()}
+                error = await _tried(self._room(needed))
+            if error:
+                return Outcome(Context.SAVED, error=error)
+            if failures := await gang.each(Call.RESTORE, limits, saved):
+                return await self._back_off(gang, undoing, failures)
+            return await self._let_go(gang, target, undoing, record)
+
+    async def recover(self, job: str, deadline_s: float) -> None:
+        """Find out where a job is that an earlier agent left, and make whole what that one left half done."""
+        with self._gang() as gang:
+            target = Target(job, (), deadline_s)
+            limits, _ = self._limits(target)
+            if error := await _tried(self._find_saved(gang, job, running=True)):
+                log.warning("cuda.unrecovered", extra={"job": job, "reason": error})
+                return
+            if not gang.processes:
+                self._records.forget(job)
+                return
+            record = self._records.get(job)
+            saved, members = gang.at(State.CHECKPOINTED), tuple(gang.processes)
+            if len(saved) < len(members):
+                sizes = record.bytes if record and saved else {}
+                full = bool(saved) and bool(await _tried(self._sight.wait_room(sizes, 0, 0)))
+                await gang.bring(State.CHECKPOINTED if full else State.RUNNING, limits)
+                saved = gang.at(State.CHECKPOINTED)
+            self._records.put(
+                job,
+                Record(
+                    bool(saved), members, record.bytes if record else {}, record.devices if record else ()
+                ),
+            )
+
+    def forget(self, job: str) -> None:
+        """The job is over."""
+        self._records.forget(job)
+        self._never.pop(job, None)
+        self._warned.discard(job)
+
+    @contextlib.contextmanager
+    def _gang(self) -> Iterator[Gang]:
+        gang = Gang(self._helpers)
+        try:
+            yield gang
+        finally:
+            gang.close()
+
+    def _limits(self, target: Target) -> tuple[Limits, Limits]:
+        """Return those for going forward, and those for undoing."""
+        now = asyncio.get_running_loop().time()
+        lock_s = self._config.lock_timeout_s
+        return Limits(now + _FORWARD * target.deadline_s, lock_s), Limits(now + target.deadline_s, lock_s)
+
+    async def _hold(self, gang: Gang, target: Target, limits: Limits) -> str:
+        """Lock all processes, with those born meanwhile, until there are no more."""
+        for _ in range(_ROUNDS):
+            await self._sight.look()
+            left_alone = [process for process in gang.dropped if not self._has_memory(process)]
+            new = await self._census.take(target.job, self._owner(target.job), [*gang.processes, *left_alone])
+            if target.stop.is_set():
+                return "stopped"
+            if not new:
+                return ""
+            self._look_at_variables(gang, target.job, new)
+            gang.add(new)
+            if failures := await gang.each(Call.LOCK, limits, new):
+                return "; ".join(map(str, failures))
+        return f"its processes did not settle in {_ROUNDS} rounds: new ones use the devices again and again"
+
+    async def _find_saved(self, gang: Gang, job: str, *, running: bool = False) -> str:
+        """Make those processes members that are saved or locked; *running*: the others too."""
+        await self._sight.look()
+        found = await self._census.take(job, self._owner(job))
+        self._look_at_variables(gang, job, found)
+        gang.add(found)
+        await gang.ask_all()
+        if not running:
+            gang.drop(gang.at(State.RUNNING))
+        return ""
+
+    async def _room(self, needed: Mapping[str, int]) -> str:
+        return await self._sight.wait_room(
+            needed, self._config.headroom_bytes, self._config.release_timeout_s
+        )
+
+    async def _released(
+        self, gang: Gang, target: Target, before: Mapping[str, Gpu], sizes: Mapping[int, Mapping[str, int]]
+    ) -> Outcome:
+        """Say that it is saved, and whether its memory is free, which the driver's word does not prove."""
+        pids = {process.pid for process in (*gang.processes, *gang.dropped)}
+        held = _by_device(sizes.values())
+        error = await _tried(self._sight.wait_freed(before, held, pids, self._config.release_timeout_s))
+        if len(sizes) < len(
+            gang.processes
+        ):  # NVML does not know what each has: what came free is what it was
+            freed = {uuid: gpu.free - before[uuid].free for uuid, gpu in self._sight.gpus.items()}
+            held = {uuid: max(size, held.get(uuid, 0)) for uuid, size in freed.items() if size > 0}
+        record = Record(True, tuple(gang.processes), held, target.devices)
+        self._records.put(target.job, record)
+        return Outcome(Context.SAVED, record.total, error)
+
+    async def _back_on(
+        self, gang: Gang, limits: Limits, sizes: Mapping[int, Mapping[str, int]], error: str
+    ) -> Outcome:
+        """Undo a snapshot."""
+        away = [sizes.get(process.pid, {}) for process in gang.at(State.CHECKPOINTED)]
+        if away and (
+            full := await _tried(self._sight.wait_room(_by_device(away), 0, self._config.release_timeout_s))
+        ):
+            return Outcome(Context.FAULTED, error=f"{error}; it cannot be brought back: {full}")
+        if failures := await gang.bring(State.RUNNING, limits):
+            return Outcome(Context.FAULTED, error=f"{error}; not undone: {'; '.join(map(str, failures))}")
+        return Outcome(Context.RESIDENT, error=error)
+
+    async def _back_off(self, gang: Gang, limits: Limits, failures: Sequence[Failure]) -> Outcome:
+        """Undo a restore: the devices are for somebody else."""
+        error = "; ".join(map(str, failures))
+        undone = await gang.bring(State.CHECKPOINTED, limits)
+        if undone:
+            error += f"; not undone: {'; '.join(map(str, undone))}"
+        if undone or any(failure.verdict is Verdict.LOST for failure in failures):
+            return Outcome(Context.FAULTED, error=error)
+        return Outcome(Context.SAVED, error=error)
+
+    async def _let_go(self, gang: Gang, target: Target, limits: Limits, record: Record) -> Outcome:
+        if await gang.each(Call.UNLOCK, limits) and (failures := await gang.bring(State.RUNNING, limits)):
+            return Outcome(Context.FAULTED, error="; ".join(map(str, failures)))
+        self._records.put(target.job, Record(False, tuple(gang.processes), record.bytes, target.devices))
+        return Outcome(Context.RESIDENT, record.total)
+
+    def _map(self, record: Record, target: Target) -> tuple[str, list[tuple[str, str]]]:
+        """Return why the job cannot come back to *target*'s devices, or the driver's map to them."""
+        if not record.devices or record.devices == target.devices:
+            return "", []
+        places = {gpu.index: gpu for gpu in self._sight.gpus.values()}
+        old, new = ([places[index] for index in some] for some in (record.devices, target.devices))
+        if self._no_map:
+            return f"it was saved on other devices: {self._no_map}", []
+        if [gpu.name for gpu in old] != [gpu.name for gpu in new]:
+            return f"it was saved on {old[0].name}, and cannot come back on {new[0].name}", []
+        every = [places[index].uuid for index in sorted(places)]
+        return "", table.device_map(every, [gpu.uuid for gpu in old], [gpu.uuid for gpu in new])
+
+    def _owner(self, job: str) -> Owner:
+        owner = self._owners().get(job)
+        if owner is None:
+            raise HelperUnusable(f"job {job} is not on this node")
+        return owner
+
+    def _has_memory(self, process: Process) -> bool:
+        return any(self._sight.used_by(process.pid).values())
+
+    def _sizes(self, gang: Gang) -> dict[int, dict[str, int]]:
+        """Return what each process has on each device, of those where NVML knows."""
+        listed = {process.pid: self._sight.used_by(process.pid) for process in gang.processes}
+        return {
+            pid: {uuid: size or 0 for uuid, size in used.items()}
+            for pid, used in listed.items()
+            if used and None not in used.values()
+        }
+
+    def _note_never(self, job: str, failures: Sequence[Failure]) -> None:
+        for failure in failures:
+            if failure.code in table.NEVER:
+                self._never[job] = str(failure)
+
+    def _look_at_variables(self, gang: Gang, job: str, new: Sequence[Process]) -> None:
+        for process in new:
+            variables = job_processes.variables(process.pid)
+            gang.in_turn = gang.in_turn or _LAUNCH_JOB in variables
+            if job not in self._warned and (names := requirements.environment_cautions(variables)):
+                self._warned.add(job)
+                log.warning("cuda.environment", extra={"job": job, "wanted": "0", "found": ", ".join(names)})
+
+
+async def _tried(work: Awaitable[str]) -> str:
+    """Return what *work* gives; of one that could not be done, why."""
+    try:
+        return await work
+    except _FAILURES as error:
+        return str(error)
+
+
+def _by_device(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for used in sizes:
+        for uuid, size in used.items():
+            total[uuid] = total.get(uuid, 0) + size
+    return total
+
+
+def _total(sizes: Iterable[Mapping[str, int]]) -> int:
+    return sum(_by_device(sizes).values())

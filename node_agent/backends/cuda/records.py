@@ -1,0 +1,82 @@
+"""What is known of the jobs' contexts; of those that are saved, on disk: the driver does not say how much."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from slurm_interleave.node_agent.job_processes import is_alive
+from slurm_interleave.node_agent.processes import Process
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One job. *bytes* by device UUID; *devices*: the job's, by index, where it was when it was saved."""
+
+    saved: bool
+    processes: tuple[Process, ...]
+    bytes: dict[str, int] = field(default_factory=dict)
+    devices: tuple[int, ...] = ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether any of its processes runs: the context ends with the last."""
+        return any(is_alive(process) for process in self.processes)
+
+    @property
+    def total(self) -> int:
+        """All its bytes."""
+        return sum(self.bytes.values())
+
+
+class Records:
+    """One record a job. Those of saved contexts outlive the agent."""
+
+    def __init__(self, path: Path) -> None:
+        """Read *path*; what cannot be read is as nothing, and the driver is asked."""
+        self._path = path
+        self._jobs: dict[str, Record] = {}
+        try:
+            for job, raw in json.loads(path.read_text()).items():
+                processes = tuple(Process(**process) for process in raw["processes"])
+                self._jobs[job] = Record(True, processes, raw["bytes"], tuple(raw["devices"]))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("records.unreadable", extra={"path": path, "reason": str(error)})
+
+    def get(self, job: str) -> Record | None:
+        """Return what is known of *job*."""
+        return self._jobs.get(job)
+
+    def put(self, job: str, record: Record) -> None:
+        """Remember; on disk if it is about a saved context, now or before."""
+        before = self._jobs.get(job)
+        self._jobs[job] = record
+        if record.saved or (before is not None and before.saved):
+            self._save()
+
+    def forget(self, job: str) -> None:
+        """Forget *job*; again is fine."""
+        record = self._jobs.pop(job, None)
+        if record is not None and record.saved:
+            self._save()
+
+    def keep_only(self, jobs: Iterable[str]) -> None:
+        """Forget all but *jobs*."""
+        for job in set(self._jobs) - set(jobs):
+            self.forget(job)
+
+    def _save(self) -> None:
+        saved = {job: asdict(record) for job, record in self._jobs.items() if record.saved}
+        fresh = self._path.with_suffix(".new")
+        try:
+            fresh.write_text(json.dumps(saved))
+            fresh.replace(self._path)
+        except OSError as error:
+            log.warning("records.unwritten", extra={"path": self._path, "reason": str(error)})

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
+from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
+from slurm_interleave.node_agent.backends.protocol import Target
+from slurm_interleave.node_agent.contexts import Outcome
+from slurm_interleave.node_agent.job_processes import Owner
+from tests.stub_driver.stub import Stub, build
+
+CONFIG = CudaConfig(lock_timeout_s=5, release_timeout_s=1, headroom_mib=1, look_s=0.05)
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cc") is None and os.environ.get("CI") != "true":
+        pytest.skip("no C compiler for the stub of the driver")
+    return build(tmp_path_factory.mktemp("libraries"))
+
+
+@pytest.fixture
+def stub(tmp_path: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    """Four devices of 64 MiB; all that is started from here on finds them."""
+    stub = Stub(tmp_path / "stub", libraries)
+    for name, value in stub.environment.items():
+        monkeypatch.setenv(name, value)
+    # The jobs here are in no cgroup of Slurm, and no Slurm knows them.
+    scontrol = stub.folder / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\nexit 1\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
+    yield stub
+    stub.close()
+
+
+class Node:
+    """A backend that serves jobs of root."""
+
+    def __init__(self, folder: Path, config: CudaConfig = CONFIG) -> None:
+        self.owners = {"17": Owner(0), "18": Owner(0)}
+        self.deadline_s = 30.0
+        self.config = config
+        self.folder = folder
+        self.backend = CudaBackend(config, folder, lambda: self.owners)
+
+    def target(self, job: str, *devices: int) -> Target:
+        return Target(job, devices or (0, 1, 2, 3), self.deadline_s)
+
+    async def save(self, job: str = "17", *devices: int) -> Outcome:
+        return await self.backend.snapshot(self.target(job, *devices))
+
+    async def bring(self, job: str = "17", *devices: int) -> Outcome:
+        return await self.backend.restore(self.target(job, *devices))
+
+    async def saved(self, job: str = "17", *devices: int) -> Outcome:
+        outcome = await self.save(job, *devices)
+        assert outcome.context is Context.SAVED, outcome
+        return outcome
+
+
+@pytest_asyncio.fixture
+async def node(stub: Stub, tmp_path: Path) -> AsyncIterator[Node]:
+    node = await asyncio.to_thread(Node, tmp_path)
+    yield node
+    await node.backend.close()

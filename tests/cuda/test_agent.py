@@ -1,0 +1,177 @@
+"""The whole agent with this backend: orders come in, real processes are moved."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
+from slurm_interleave.node_agent.config import AgentConfig
+from slurm_interleave.node_agent.daemon import backend_of
+from slurm_interleave.node_agent.state import State
+from tests.cuda.conftest import CONFIG
+from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, hook, start_job
+from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name, since sockets lie below it."""
+    path = Path(tempfile.mkdtemp(prefix="ilv-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest_asyncio.fixture
+async def orchestrator() -> AsyncIterator[FakeOrchestrator]:
+    fake = FakeOrchestrator()
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(where: AgentConfig) -> AsyncIterator[Agent]:
+    state = State(where.state_dir)
+    backend = await asyncio.to_thread(backend_of, where, SimConfig(), CONFIG, state)
+    assert isinstance(backend, CudaBackend)
+    agent = Agent(where, SimConfig(), backend, state)
+    task = asyncio.create_task(agent.run())
+    await asyncio.wait({task, asyncio.create_task(agent.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    assert not task.done(), task
+    try:
+        yield agent
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def where(folder: Path, orchestrator: FakeOrchestrator) -> AgentConfig:
+    return config(folder, orchestrator.address, backend="cuda", operation_timeout_s=20.0)
+
+
+async def test_two_jobs_take_turns_on_a_device(
+    stub: Stub, folder: Path, where: AgentConfig, orchestrator: FakeOrchestrator
+) -> None:
+    async with running(where):
+        hello: pb.Hello = await orchestrator.hears("hello")
+        assert [device.uuid for device in hello.devices] == stub.uuids
+        await start_job(folder, "17", devices=[0, 1])
+        await start_job(folder, "18", devices=[0, 1])
+        one = await asyncio.to_thread(stub.start, "17", "0:40", "1:40")
+        first = one.ask("hash")
+
+        saved = await orchestrator.asks("SNAPSHOT", "17", "op1")
+        other = await asyncio.to_thread(stub.start, "18", "0:40")
+        full = await orchestrator.asks("RESTORE", "17", "op2")
+        saved_too = await orchestrator.asks("SNAPSHOT", "18", "op3")
+        back = await orchestrator.asks("RESTORE", "17", "op4")
+
+        assert (saved.ok, saved.context, saved.bytes) == (True, "saved", 80 * MIB)
+        assert (full.ok, full.context) == (False, "saved")
+        assert (saved_too.ok, saved_too.bytes) == (True, 40 * MIB)
+        assert (back.ok, back.context, back.bytes) == (True, "resident", 80 * MIB)
+        assert one.ask("hash") == first
+        assert (stub.state(one.pid), stub.state(other.pid)) == (RUNNING, CHECKPOINTED)
+
+
+async def test_a_job_finds_its_devices_by_uuid(
+    stub: Stub, folder: Path, where: AgentConfig, orchestrator: FakeOrchestrator
+) -> None:
+    async with running(where):
+        await start_job(folder, "17", devices=[2, 3])
+
+        variables = environment(folder)
+
+        assert variables["CUDA_VISIBLE_DEVICES"] == ",".join(stub.uuids[2:])
+        assert variables["INTERLEAVE_BACKEND"] == "cuda"
+
+
+async def test_a_job_that_uses_a_device_is_reported_as_resident_and_forgotten_at_its_end(
+    stub: Stub, folder: Path, where: AgentConfig, orchestrator: FakeOrchestrator
+) -> None:
+    async with running(where) as agent:
+        await start_job(folder, "17", devices=[0])
+        rank = await asyncio.to_thread(stub.start, "17", "0:2")
+
+        async def seen() -> bool:
+            state = agent._backend.look("17")
+            return state is not None and (state.state.value, state.bytes) == ("resident", 2 * MIB)
+
+        await eventually(seen)
+        rank.kill()
+        await hook(folder, verb="job-end", job="17")
+
+        assert agent._backend.look("17") is None
+
+
+async def test_a_saved_job_is_saved_for_the_next_agent(
+    stub: Stub, folder: Path, where: AgentConfig, orchestrator: FakeOrchestrator
+) -> None:
+    async with running(where):
+        await start_job(folder, "17", devices=[0])
+        rank = await asyncio.to_thread(stub.start, "17", "0:2")
+        before = rank.ask("hash")
+        assert (await orchestrator.asks("SNAPSHOT", "17", "op1")).ok
+
+    async with running(where):
+        hello: pb.Hello = await orchestrator.hears("hello")
+        (report,) = hello.jobs
+        back = await orchestrator.asks("RESTORE", "17", "op2")
+
+        assert (report.context, report.bytes) == ("saved", 2 * MIB)
+        assert (back.ok, back.bytes) == (True, 2 * MIB)
+        assert rank.ask("hash") == before
+
+
+def agent_program(folder: Path, orchestrator: str) -> list[str]:
+    text = (
+        f'[agent]\nnode = "n1"\nbackend = "cuda"\nauth = "none"\norchestrator = "{orchestrator}"\n'
+        f'run_dir = "{folder}/run"\nstate_dir = "{folder}/state"\n[cuda]\nheadroom_mib = 1\n'
+    )
+    (folder / "interleave.toml").write_text(text)
+    module = "slurm_interleave.node_agent.daemon"
+    return [sys.executable, "-m", module, "--config", str(folder / "interleave.toml")]
+
+
+def test_the_agent_itself_loads_no_driver_and_leaves_no_helper(stub: Stub, folder: Path) -> None:
+    with subprocess.Popen(agent_program(folder, "127.0.0.1:1"), stderr=subprocess.PIPE, text=True) as agent:
+        assert agent.stderr is not None
+        for line in agent.stderr:
+            if "event=ready" in line:
+                break
+        maps = Path(f"/proc/{agent.pid}/maps").read_text()
+        agent.send_signal(signal.SIGTERM)
+        rest = agent.stderr.read()
+
+    assert agent.returncode == 0, rest
+    assert "libcuda" not in maps
+    assert "libnvidia" not in maps
+    assert "Traceback" not in rest
+
+
+def test_an_agent_on_a_node_that_cannot_serve_ends_with_the_reasons(stub: Stub, folder: Path) -> None:
+    stub.set(mig=1, driver="575.51.03", persistence=0)
+
+    ended = subprocess.run(agent_program(folder, "127.0.0.1:1"), check=False, capture_output=True, text=True)
+
+    assert ended.returncode == 1
+    assert (
+        "interleave-agent: [agent] backend = 'cuda' cannot work on this node: mig: MIG is on" in ended.stderr
+    )
+    assert "no_persistence_mode: " in ended.stderr
+    assert "Traceback" not in ended.stderr
