@@ -1,6 +1,7 @@
 # make demo   the main job, end to end, on a private Slurm cluster (SLURM=no: without Slurm)
 # make test   all tests
 # make bench  the benchmarks
+# make gpu-check  the cuda backend on a machine with NVIDIA devices
 # make check  lint, types, import rules, generated code
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -10,7 +11,7 @@ SLURM ?= yes
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test bench check lint types protos protos-check plugin packages clean
+.PHONY: demo test bench gpu-check check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -27,6 +28,10 @@ test: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/handover.py $(ARGS)
+
+# Nothing is installed for it: it is meant for machines that come with PyTorch.
+gpu-check: build/gpu
+	@PYTHONPATH=$(CURDIR)/build/gpu $(PYTHON) benchmarks/gpu_check.py $(ARGS)
 
 check: lint types protos-check
 
@@ -49,6 +54,12 @@ build/types:
 	@mkdir -p build/types/slurm_interleave
 	@for part in client orchestrator sql node_agent; do \
 		ln -sfn ../../../$$part build/types/slurm_interleave/$$part; done
+
+# What the cuda backend needs, without the client's own dependencies.
+build/gpu:
+	@mkdir -p build/gpu/slurm_interleave/client
+	@ln -sfn ../../../../client/core build/gpu/slurm_interleave/client/core
+	@ln -sfn ../../../node_agent build/gpu/slurm_interleave/node_agent
 
 # Made with the oldest tools, so that the stubs load under every protobuf and grpcio that we allow.
 build/protoc/bin/python:

@@ -23,6 +23,15 @@ _CONFIGLESS = Path("/run/slurm/conf")
 
 
 def probe(program: str) -> tuple[Facts, dict[str, Gpu]]:
+    """Return the facts and the devices of a node that can serve. Raises `ConfigError` with all reasons."""
+    facts, gpus = find(program)
+    if reasons := refusals(facts):
+        text = "; ".join(map(str, reasons))
+        raise ConfigError(f"[agent] backend = 'cuda' cannot work on this node: {text}")
+    return facts, gpus
+
+
+def find(program: str) -> tuple[Facts, dict[str, Gpu]]:
     """Ask a helper for the facts and the devices; *program*: cuda-checkpoint. Raises `ConfigError`."""
     found = _ask()
     devices = found["devices"]
@@ -39,9 +48,6 @@ def probe(program: str) -> tuple[Facts, dict[str, Gpu]]:
         constrained=constrains_devices(os.environ),
         tool=shutil.which(program) or "",
     )
-    if reasons := refusals(facts):
-        text = "; ".join(map(str, reasons))
-        raise ConfigError(f"[agent] backend = 'cuda' cannot work on this node: {text}")
     return facts, sight.parse(devices)
 
 

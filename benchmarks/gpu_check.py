@@ -1,0 +1,109 @@
+"""`make gpu-check`: the cuda backend on a machine with NVIDIA devices. PyTorch images have all that it needs.
+
+Writes benchmarks/results/DATE-CARD-DRIVER.json. Exits with 0 if all is well, 1 if a case failed, 2 where
+there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from gpu_cases import CASES, Figures, Skipped, Stand, Wrong
+
+from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.node_agent.backends.cuda.probe import find
+from slurm_interleave.node_agent.backends.cuda.requirements import cautions, refusals
+
+HERE = Path(__file__).resolve().parent
+FATAL = {"no_driver", "driver_too_old"}
+
+
+def main() -> None:
+    args = _parser().parse_args()
+    try:
+        facts, gpus = find("cuda-checkpoint")
+    except ConfigError as error:
+        sys.exit(_without(str(error)))
+    reasons = refusals(facts)
+    if not gpus or any(reason.name in FATAL for reason in reasons):
+        sys.exit(_without("; ".join(map(str, reasons)) or "NVML knows no device"))
+    for reason in (*reasons, *cautions(facts)):
+        print(f"note: {reason}")
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
+        stand = Stand(facts, gpus, args.job, Path(folder), args.headroom_mib, args.share)
+        cases = asyncio.run(_run_all(stand, args.only))
+    card = next(iter(gpus.values()))
+    result = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "card": card.name,
+        "devices": len(gpus),
+        "memory_bytes": card.total,
+        "driver": facts.driver,
+        "cuda": facts.cuda_version,
+        "kernel": platform.release(),
+        "constrain_devices": facts.constrained,
+        "reasons": [str(reason) for reason in (*reasons, *cautions(facts))],
+        "cases": cases,
+    }
+    print(f"written: {_write(result, args.results)}")
+    sys.exit(1 if any(case["result"] == "failed" for case in cases) else 0)
+
+
+async def _run_all(stand: Stand, only: str) -> list[dict[str, Any]]:
+    try:
+        return [await _run(stand, case) for case in CASES if only in case.__name__]
+    finally:
+        await stand.helpers.close()
+
+
+async def _run(stand: Stand, case: Callable[[Stand], Coroutine[Any, Any, Figures]]) -> dict[str, Any]:
+    name, start, figures = case.__name__, time.monotonic(), {}
+    try:
+        figures, result, text = await case(stand), "ok", ""
+    except Skipped as reason:
+        result, text = "skipped", str(reason)
+    except (Wrong, OSError, ValueError) as error:
+        result, text = "failed", str(error)
+    finally:
+        stand.end()
+    seconds = round(time.monotonic() - start, 3)
+    print(f"{result:8}{name:32}{seconds:9.3f} s  {text}", flush=True)
+    return {"name": name, "result": result, "seconds": seconds, "text": text, "figures": figures}
+
+
+def _write(result: dict[str, Any], folder: Path) -> Path:
+    card = re.sub(r"[^a-z0-9]+", "-", result["card"].lower()).strip("-")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result['date'][:10]}-{card}-{result['driver']}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    return path
+
+
+def _without(reason: str) -> int:
+    print(f"gpu-check: it needs a machine with an NVIDIA GPU: {reason}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="The cuda backend on real devices.")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON file")
+    parser.add_argument("--job", type=Path, default=HERE / "gpu_job.py", help="program of the processes")
+    parser.add_argument("--only", default="", help="only cases with this in their name")
+    parser.add_argument("--share", type=float, default=0.8, help="of a device's memory in the large case")
+    parser.add_argument("--headroom-mib", type=int, default=1024, help="as in [cuda]")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
