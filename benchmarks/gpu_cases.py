@@ -24,6 +24,7 @@ from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.cuda.sight import Gpu, Sight
 from slurm_interleave.node_agent.backends.protocol import Target
 from slurm_interleave.node_agent.contexts import Outcome
+from slurm_interleave.node_agent.job_processes import Owner
 
 JOB = "gpu-check"
 MIB = 1 << 20
@@ -95,7 +96,7 @@ class Stand:
             self.helpers,
             self.sight,
             self.records,
-            lambda: {JOB: os.getuid()},
+            lambda: {JOB: Owner(os.getuid())},
             requirements.can_map(self.facts),
         )
 

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent.backends.cuda import gang
 from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
 from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.protocol import Target
@@ -33,6 +34,8 @@ def stub(tmp_path: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> It
     stub = Stub(tmp_path / "stub", libraries)
     for name, value in stub.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(gang, "_ASK_S", 2.0)
+    monkeypatch.setattr(gang, "_LOCK_MORE_S", 1.0)
     # The jobs here are in no cgroup of Slurm, and no Slurm knows them.
     scontrol = stub.folder / "bin" / "scontrol"
     scontrol.parent.mkdir()

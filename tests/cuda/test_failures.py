@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from pathlib import Path
 
 from slurm_interleave.client.core.states import Context
 from tests.cuda.conftest import CONFIG, Node
@@ -131,8 +130,8 @@ async def test_a_helper_that_is_killed_in_the_middle_of_a_call_is_replaced(node:
 
     saving = asyncio.create_task(node.save())
     await asyncio.to_thread(stub.wait_until_asked, "checkpoint", ranks[0].pid)
-    (victim,) = [pid for pid in _helpers_of(os.getpid()) if _sleeps_in_stub(pid)]
-    os.kill(victim, signal.SIGKILL)
+    (checkpoint,) = stub.asked("checkpoint", ranks[0].pid)
+    os.kill(checkpoint.caller, signal.SIGKILL)
     saved = await saving
 
     assert saved.context is Context.RESIDENT
@@ -298,14 +297,3 @@ async def test_memory_of_a_process_that_the_driver_cannot_save_stops_the_snapsho
     assert saved.context is Context.RESIDENT
     assert f"process {child} has 1048576 bytes on the devices, but the driver cannot save it" in saved.error
     assert await runs_on(stub, [rank], [before])
-
-
-def _helpers_of(parent: int) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-
-
-def _sleeps_in_stub(pid: int) -> bool:
-    """Say whether a helper is in the middle of a call: the others wait for a line on their socket."""
-    process = Path(f"/proc/{pid}")
-    is_helper = "cuda.worker" in (process / "cmdline").read_text()
-    return is_helper and "nanosleep" in (process / "wchan").read_text()

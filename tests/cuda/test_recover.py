@@ -125,7 +125,8 @@ async def test_an_agent_that_is_killed_while_it_saves_leaves_a_job_that_lives(no
     root = Path(__file__).parents[2]
     argv = [sys.executable, "-c", AGENT, str(node.folder)]
     agent = await asyncio.to_thread(subprocess.Popen, argv, cwd=root)
-    await asyncio.to_thread(stub.wait_until_asked, "checkpoint", ranks[1].pid)
+    for rank in ranks:
+        await asyncio.to_thread(stub.wait_until_asked, "checkpoint", rank.pid)
 
     os.kill(agent.pid, signal.SIGKILL)
     agent.wait()

@@ -56,7 +56,7 @@ static void say_begin(const char *op, int pid)
 {
 	char row[128];
 
-	snprintf(row, sizeof(row), "begin %s %d %lld\n", op, pid, now_ms());
+	snprintf(row, sizeof(row), "begin %s %d %lld %d\n", op, pid, now_ms(), getpid());
 	say(row);
 }
 
@@ -179,8 +179,8 @@ static int step(const char *op, int pid, int from, int to, const char *args, uns
 	struct proc p;
 	int rc = OK, lock;
 
-	say_begin(op, pid);
 	fault = take_fault(op, pid);
+	say_begin(op, pid);
 	if (fault.due && !fault.after) {
 		/* A lock that waits for work which never ends. */
 		if (fault.rc == NOT_READY && fault.delay_ms < 0)

@@ -7,7 +7,7 @@
  *   proc.PID    "state changed_ms stuck", then rows "device bytes"; absent: that process has no CUDA
  *   vram.PID    the bytes of its device memory; host.PID: their copy while it is checkpointed
  *   faults      rows "op pid when rc delay_ms state count"; pid 0: any, count -1: always
- *   calls       rows "begin op pid now_ms", "end op pid rc now_ms args"
+ *   calls       rows "begin op pid now_ms caller", "end op pid rc now_ms args"
  */
 #ifndef STUB_H
 #define STUB_H

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Asked:
     op: str
     pid: int
     begun_ms: int
+    caller: int
     ended_ms: int = 0
     code: int | None = None
     arguments: str = ""
@@ -148,19 +149,19 @@ class Stub:
         _wait(lambda: bool(self.asked(op, pid)), f"no {op} of {pid}")
 
     def _asked(self) -> Iterator[Asked]:
-        open_calls: dict[tuple[str, int], int] = {}
+        under_way: dict[tuple[str, int], Asked] = {}
         path = self.folder / "calls"
         for line in path.read_text().splitlines() if path.exists() else ():
             kind, op, pid, *rest = line.split()
             key = op, int(pid)
             if kind == "begin":
-                if key in open_calls:
-                    yield Asked(*key, open_calls[key])
-                open_calls[key] = int(rest[0])
+                if key in under_way:
+                    yield under_way[key]
+                under_way[key] = Asked(*key, begun_ms=int(rest[0]), caller=int(rest[1]))
             else:
-                yield Asked(*key, open_calls.pop(key), int(rest[1]), int(rest[0]), rest[2])
-        for key, begun in open_calls.items():
-            yield Asked(*key, begun)
+                code, ended_ms, arguments = rest
+                yield replace(under_way.pop(key), code=int(code), ended_ms=int(ended_ms), arguments=arguments)
+        yield from under_way.values()
 
     def close(self) -> None:
         for process in self._jobs:

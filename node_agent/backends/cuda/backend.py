@@ -52,7 +52,7 @@ class CudaBackend(Backend):
         self.driver = facts.driver
         self._config = config
         self._owners = owners
-        self._helpers = Helpers(helpers.command(program), len(gpus) + 1, state_dir / "cuda.helpers")
+        self._helpers = Helpers(helpers.command(program), 2 * len(gpus) + 1, state_dir / "cuda.helpers")
         self._sight = Sight(self._helpers, gpus)
         self._records = Records(state_dir / "cuda.json")
         no_map = requirements.can_map(facts)
@@ -129,6 +129,7 @@ class CudaBackend(Backend):
     async def _watch(self) -> None:
         """See who uses the devices, now and then."""
         blind = False
+        await self._helpers.warm_up(len(self._sight.gpus))
         while True:
             try:
                 await self._sight.look()

@@ -22,6 +22,7 @@ _HARMLESS = frozenset({"devices", "facts", "state", "thread"})
 _LOOK_S = 0.25
 _AFTER_END_S = 2.0
 _LINE = 1 << 22
+_START_S = 30.0
 
 
 class HelperLost(Exception):
@@ -146,6 +147,11 @@ class Helpers:
         if "unusable" in answer:
             raise HelperUnusable(answer["unusable"])
         return answer["code"], answer["value"]
+
+    async def warm_up(self, count: int) -> None:
+        """Have *count* helpers ready: to start with the driver takes seconds on a large node."""
+        asked = (self.ask("thread", _START_S, pid=os.getpid()) for _ in range(count))
+        await asyncio.gather(*asked, return_exceptions=True)
 
     async def wait_for_earlier(self, within_s: float) -> bool:
         """Wait until the helpers of an earlier agent have ended their calls, and say whether they have."""
