@@ -85,8 +85,8 @@ class Drains:
             _go_on(root)
             self._images.drop(job.job_id)
             raise
-        if not job.job_id.isdigit():
-            _send(root, signal.SIGKILL)  # outside Slurm nobody else ends it
+        # Slurm would let it run on first: it sends SIGCONT and SIGTERM, and SIGKILL after KillWait.
+        _send(root, signal.SIGKILL)
         return image
 
     async def resume(self, job: Job, asked: pb.ResumeRequest) -> AsyncIterator[pb.ResumeUpdate]:

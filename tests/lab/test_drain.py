@@ -57,7 +57,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(bool(NOT_HERE), reaso
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[LocalLab]:
     settings = {"backend": "noop", "criu": CRIU, "image_dir": str(tmp_path / "images")}
-    with LocalLab.start(agent=settings) as started:
+    with LocalLab.start(config={"agent": settings}) as started:
         yield started
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -85,7 +86,7 @@ def stands_still(process: subprocess.Popen[bytes]) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-async def test_a_saved_job_is_requeued_and_stands_still_until_slurm_ends_it(
+async def test_a_saved_job_is_requeued_and_does_nothing_more(
     tmp_path: Path, command: subprocess.Popen[bytes]
 ) -> None:
     slurm = Slurm()
@@ -98,7 +99,7 @@ async def test_a_saved_job_is_requeued_and_stands_still_until_slurm_ends_it(
     assert update.bytes >= 6
     assert update.seconds > 0
     assert slurm.requeued == ["17"]
-    await asyncio.to_thread(until, lambda: stands_still(command))
+    assert await asyncio.to_thread(command.wait, 10) == -signal.SIGKILL
     assert job.context.state is Context.SAVED
     image = Images(tmp_path / "images").find("17", os.getuid(), "demo")
     assert image is not None

@@ -1,0 +1,55 @@
+"""A node is drained under a real Slurm, with a real criu: the requeued job goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, LabError
+from lab.processes import wait_until
+from tests.lab.test_drain import COUNTER, CRIU, NOT_HERE, PROGRAM
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE),
+]
+
+
+def counts(cluster: Cluster, job: str) -> list[int]:
+    lines = [line.split() for line in cluster.output(job).splitlines()]
+    return [int(words[1]) for words in lines if words[:1] == ["counts"]]
+
+
+def drained(cluster: Cluster) -> bool:
+    with contextlib.suppress(LabError):
+        cluster.command(str(PROGRAM), "drain", "n1", "--keep-node", "--config", str(cluster.config))
+        return True
+    return False
+
+
+def test_a_job_of_a_drained_node_is_requeued_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    agent = {"backend": "noop", "criu": CRIU, "image_dir": str(tmp_path / "images")}
+    with Cluster.start(nodes=("n1",), plain_nodes=(), config={"agent": agent}) as cluster:
+        command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
+        job = cluster.sbatch(
+            command, group="drained", gres="gpu:1", options=("--requeue", "--open-mode=append")
+        )
+        cluster.wait(job, "RUNNING")
+        assert wait_until(lambda: len(counts(cluster, job)) > 3, 30)
+
+        assert wait_until(lambda: drained(cluster), 30), cluster.logs("agent-n1")
+
+        before = counts(cluster, job)
+        cluster.wait(job, "PENDING")
+        cluster.begin_soon(job)
+        assert wait_until(lambda: len(counts(cluster, job)) > len(before) + 2, 90), cluster.logs("agent-n1")
+        assert cluster.job(job)["Restarts"] == "1"
+        numbers = counts(cluster, job)
+        assert numbers == list(range(1, len(numbers) + 1))
+        (tmp_path / "end").touch()
+        assert wait_until(lambda: cluster.job(job)["JobState"] == "FAILED", 30)
+        assert cluster.job(job)["ExitCode"] == "7:0"
