@@ -52,6 +52,21 @@ async def test_a_lock_that_hangs_is_given_up_and_the_job_runs_on(node: Node, stu
     assert len(stub.asked("lock", ranks[0].pid)) == 1
 
 
+async def test_peers_that_give_no_answer_while_one_is_locked_are_asked_after_it(
+    node: Node, stub: Stub
+) -> None:
+    ranks = four_ranks(stub)
+    before = [rank.ask("hash") for rank in ranks]
+    stub.set(peers=1)
+    node.backend._moves._config = type(CONFIG)(lock_timeout_s=0.5, headroom_mib=1)
+    stub.fault("lock", 0, pid=ranks[0].pid, delay_ms=60_000)
+
+    saved = await node.save()
+
+    assert saved.context is Context.RESIDENT, saved
+    assert await runs_on(stub, ranks, before)
+
+
 async def test_a_checkpoint_that_fails_on_rank_3_leaves_the_job_running(node: Node, stub: Stub) -> None:
     ranks = four_ranks(stub)
     before = [rank.ask("hash") for rank in ranks]

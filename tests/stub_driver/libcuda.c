@@ -313,11 +313,32 @@ API int cuGetErrorName(int rc, const char **name)
 	return OK;
 }
 
+/* With the setting "peers" a running process gives no answer while another one is locked, as NCCL peers do. */
+static int waits_for_peer(int pid)
+{
+	const char *dir = getenv("STUB_DIR");
+	DIR *d = opendir(dir ? dir : ".");
+	struct dirent *entry;
+	struct proc mine, other;
+	int number, locked = 0;
+
+	if (read_proc(pid, &mine) == 0 && mine.state == RUNNING)
+		while (d && (entry = readdir(d)))
+			if (sscanf(entry->d_name, "proc.%d", &number) == 1 && number != pid &&
+			    read_proc(number, &other) == 0)
+				locked |= other.state == LOCKED;
+	if (d)
+		closedir(d);
+	return locked;
+}
+
 API int cuCheckpointProcessGetState(int pid, int *state)
 {
 	struct proc p;
 	struct fault fault = take_fault("state", pid);
 
+	while (setting_number("peers", 0) && waits_for_peer(pid))
+		wait_ms(5);
 	if (fault.due) {
 		wait_ms(fault.delay_ms);
 		if (fault.rc != OK)

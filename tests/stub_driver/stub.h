@@ -74,6 +74,7 @@ static inline long long now_ms(void)
  * mig          1, 0, or -1 for a card without (0)
  * speed        bytes a second of one device, shared by its processes; 0: at once (0)
  * free_lag_ms  how long freed memory stays in use; -1: for ever (0)
+ * peers        1: a running process gives no answer while another one is locked (0)
  * nvml_bytes   of a process: real, zero or none (real)
  */
 static inline char *setting(char *out, const char *key, const char *fallback)
