@@ -67,7 +67,7 @@ class Drains:
             raise WrongState(
                 f"job {job_id} runs on {len(job.request.nodes)} nodes; one alone cannot be saved"
             )
-        root = await asyncio.to_thread(_root, job_id)
+        root = await asyncio.to_thread(_root, job_id, job.request.uid)
         await self._criu.check()
         async with self._operations.in_process(job):
             return await self._dump(job, root)
@@ -112,10 +112,11 @@ class Drains:
         yield pb.ResumeUpdate(exit_code=await _exit_code(pid))
 
 
-def _root(job_id: str) -> int:
+def _root(job_id: str, uid: int) -> int:
     """Return the command that `interleave run` started: marked, by one who is not. Raises `WrongState`."""
     for pid in processes.of_jobs([job_id])[job_id]:
-        if _is_marked(pid) and not _is_marked(_parent(pid)):
+        # Anybody can give his process this job's variables; what he started is not the job's.
+        if _uid(pid) == uid and _is_marked(pid) and not _is_marked(_parent(pid)):
             return pid
     raise WrongState(
         f"job {job_id} has no process that `interleave run` started; "

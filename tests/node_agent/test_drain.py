@@ -28,7 +28,9 @@ from slurm_interleave.node_agent.images import Images
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
 
-ORDER = pb.Drain(job_id="17", attempt="a")
+# Of this run of the tests alone: its processes are found on the whole host.
+JOB = f"drain-{os.getpid()}"
+ORDER = pb.Drain(job_id=JOB, attempt="a")
 WELL = 'echo pages >"$6/pages-1.img"; kill -STOP "$3"'
 LOG = 'echo "(00.1) Error (criu/sk-inet.c:1): inet: Connected TCP socket" >"$6/dump.log"'
 
@@ -62,8 +64,8 @@ def until(so: Callable[[], object]) -> None:
 
 @pytest.fixture
 def command() -> Iterator[subprocess.Popen[bytes]]:
-    """What `interleave run` has started for job 17."""
-    environment = {**os.environ, "INTERLEAVE_JOB_ID": "17", "INTERLEAVE_RUN": "1"}
+    """What `interleave run` has started for the job."""
+    environment = {**os.environ, "INTERLEAVE_JOB_ID": JOB, "INTERLEAVE_RUN": "1"}
     with subprocess.Popen(["sleep", "1000"], env=environment, start_new_session=True) as process:
         # Popen returns as the program begins, a little before the kernel shows its environment.
         until(lambda: b"INTERLEAVE_RUN" in Path(f"/proc/{process.pid}/environ").read_bytes())
@@ -75,8 +77,8 @@ def drains(
     folder: Path, program: Criu, slurm: Slurm | None = None, backend: Backend | None = None
 ) -> tuple[Drains, Job]:
     state = State(folder / "state")
-    job = Job(Request("17", "demo", "", (0,), os.getuid(), 0), "a", "token")
-    state.jobs["17"] = job
+    job = Job(Request(JOB, "demo", "", (0,), os.getuid(), 0), "a", "token")
+    state.jobs[JOB] = job
     moving = Operations(state, backend or NoopBackend("n1", 1), 5.0, lambda _: None)
     images = Images(folder / "images")
     return Drains(state, moving, images, program, (slurm or Slurm()).requeue), job
@@ -98,13 +100,13 @@ async def test_a_saved_job_is_requeued_and_does_nothing_more(
     assert (update.ok, update.error) == (True, "")
     assert update.bytes >= 6
     assert update.seconds > 0
-    assert slurm.requeued == ["17"]
+    assert slurm.requeued == [JOB]
     assert await asyncio.to_thread(command.wait, 10) == -signal.SIGKILL
     assert job.context.state is Context.SAVED
-    image = Images(tmp_path / "images").find("17", os.getuid(), "demo")
+    image = Images(tmp_path / "images").find(JOB, os.getuid(), "demo")
     assert image is not None
     assert (image.token, image.pid) == ("token", command.pid)
-    assert (tmp_path / "images" / "17").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "images" / JOB).stat().st_mode & 0o077 == 0
 
 
 async def test_an_image_is_for_its_own_user_and_group_alone(
@@ -114,8 +116,8 @@ async def test_an_image_is_for_its_own_user_and_group_alone(
     await saving.save(ORDER)
     images = Images(tmp_path / "images")
 
-    assert images.find("17", os.getuid() + 1, "demo") is None
-    assert images.find("17", os.getuid(), "other") is None
+    assert images.find(JOB, os.getuid() + 1, "demo") is None
+    assert images.find(JOB, os.getuid(), "other") is None
     assert images.find("18", os.getuid(), "demo") is None
 
 
@@ -155,7 +157,7 @@ async def test_a_job_that_slurm_does_not_requeue_runs_on(
 
     assert "presently disabled" in update.error
     assert not stands_still(command)
-    assert Images(tmp_path / "images").find("17", os.getuid(), "demo") is None
+    assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is None
 
 
 async def test_a_save_that_is_given_up_leaves_nothing(
@@ -164,7 +166,7 @@ async def test_a_save_that_is_given_up_leaves_nothing(
     program = criu(tmp_path, 'touch "$6/begun"; sleep 100')
     saving, _ = drains(tmp_path, program)
     task = asyncio.create_task(saving.save(ORDER))
-    await asyncio.to_thread(until, lambda: list((tmp_path / "images").glob(".17.new/begun")))
+    await asyncio.to_thread(until, lambda: list((tmp_path / "images").glob(f".{JOB}.new/begun")))
 
     task.cancel()
 
@@ -178,7 +180,7 @@ async def test_device_state_outside_of_the_processes_is_not_lost_by_a_save(
 ) -> None:
     sim = SimConfig(directory=tmp_path / "sim", devices=1, memory_mib=8)
     saving, _ = drains(tmp_path, criu(tmp_path), backend=SimBackend("n1", sim))
-    Arena.open(sim.directory).allocate("17", 0, 4096)
+    Arena.open(sim.directory).allocate(JOB, 0, 4096)
 
     update = await saving.save(ORDER)
 
@@ -192,6 +194,16 @@ async def test_one_node_of_several_is_not_saved(tmp_path: Path, command: subproc
     assert "runs on 2 nodes" in (await saving.save(ORDER)).error
 
 
+async def test_what_another_user_marks_as_the_jobs_command_is_not_touched(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    saving, job = drains(tmp_path, criu(tmp_path))
+    job.request = replace(job.request, uid=os.getuid() + 1)
+
+    assert "has no process that `interleave run` started" in (await saving.save(ORDER)).error
+    assert command.poll() is None
+
+
 async def test_a_job_without_the_command_says_what_to_write(tmp_path: Path) -> None:
     saving, _ = drains(tmp_path, criu(tmp_path))
 
@@ -201,7 +213,7 @@ async def test_a_job_without_the_command_says_what_to_write(tmp_path: Path) -> N
 async def test_an_attempt_that_is_over_is_not_saved(tmp_path: Path) -> None:
     saving, _ = drains(tmp_path, criu(tmp_path))
 
-    assert "not on this node any more" in (await saving.save(pb.Drain(job_id="17", attempt="b"))).error
+    assert "not on this node any more" in (await saving.save(pb.Drain(job_id=JOB, attempt="b"))).error
 
 
 @pytest.mark.parametrize(
