@@ -18,6 +18,8 @@ from slurm_interleave.sql.store import Locked, RowId, Store, row_id
 # So many submissions within so many seconds are a load, in which a moment's wait makes batches larger.
 _MANY, _WITHIN_S = 16, 0.01
 _GATHER_S = 0.003
+# Where commits take longer than this, by a mean of the last ones, a thread waits for them.
+_SLOW_S, _OF_LAST, _COUNTED_S = 0.001, 8, 0.01
 # The log comes so much later, when those who wait have been served.
 _LOG_S = 0.005
 
@@ -35,7 +37,7 @@ class Recorder:
 
     All that has piled up is written in one transaction. A store that is embedded is written to at once where
     nothing else goes on, since to wait for a turn of the loop, or for a thread, takes as long as the write.
-    Where another program is writing to its file, a thread waits for that, and the loop goes on.
+    Where the disk is slow, or another program is writing to its file, a thread waits, and the loop goes on.
     """
 
     def __init__(self, store: Store, perform: Callable[[cmd.Command], None]) -> None:
@@ -48,6 +50,7 @@ class Recorder:
         self._idle = False  # `run` waits for work
         self._recent = deque([float("-inf")] * _MANY, _MANY)  # when the last submissions came
         self._busy = False
+        self._commit_s = 0.0  # mean of the last ones
         self._broken: Exception | None = None
         self._unlogged: list[cmd.Command] = []
         self._logging: asyncio.TimerHandle | None = None
@@ -75,7 +78,7 @@ class Recorder:
         batch, now = _Batch(commands, asyncio.get_running_loop().create_future()), time.monotonic()
         self._busy = now - self._recent[0] < _WITHIN_S
         self._recent.append(now)
-        if self._store.embedded and self._idle and not self._busy and not self._work.is_set():
+        if self._at_once and self._idle and not self._busy and not self._work.is_set():
             self._write_now(batch)
         else:
             self._batches.append(batch)
@@ -96,7 +99,7 @@ class Recorder:
         try:
             change = _change([batch], self._store.epoch)
             if change is not None:
-                self._store.record(*change, may_wait=False)
+                self._record(*change, may_wait=False)
         except Locked:
             self._batches.append(batch)
             self._work.set()
@@ -109,11 +112,21 @@ class Recorder:
         change = _change(batches, self._store.epoch)
         if change is None:
             return
-        if self._store.embedded:
+        if self._at_once:
             with contextlib.suppress(Locked):
-                self._store.record(*change, may_wait=False)
+                self._record(*change, may_wait=False)
                 return
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.record, *change)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._record, *change)
+
+    @property
+    def _at_once(self) -> bool:
+        return self._store.embedded and self._commit_s < _SLOW_S
+
+    def _record(self, changes: dict[RowId, rows.Row | None], epoch: int, *, may_wait: bool = True) -> None:
+        began = time.monotonic()
+        self._store.record(changes, epoch, may_wait=may_wait)
+        took = min(time.monotonic() - began, _COUNTED_S)
+        self._commit_s += (took - self._commit_s) / _OF_LAST
 
     def _carry_out(self, batches: Sequence[_Batch]) -> None:
         for batch in batches:

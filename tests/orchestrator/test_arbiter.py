@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class SlowStore(Store):
         self.may_write.set()
         self.writes = 0
         self.error: Exception | None = None
+        self.took_s = 0.0
         self.embedded = False  # written in a thread, beside the test
 
     def record(self, changes: Any, epoch: int, *, may_wait: bool = True) -> None:
@@ -49,6 +51,7 @@ class SlowStore(Store):
         if self.error is not None:
             raise self.error
         self.writes += 1
+        time.sleep(self.took_s)
         super().record(changes, epoch, may_wait=may_wait)
 
 
@@ -120,6 +123,22 @@ async def test_what_piled_up_is_written_in_one_transaction(arbiter: Arbiter, sto
     assert store.writes - before <= 2
     for task in waiting:
         task.cancel()
+
+
+async def test_a_disk_that_is_slow_is_waited_for_by_a_thread(arbiter: Arbiter, store: SlowStore) -> None:
+    store.embedded, store.took_s = True, 0.02
+    for _ in range(3):
+        await acquire(arbiter, "a")
+        await arbiter.yield_lease("a", "g", 0)
+    store.may_write.clear()
+
+    waiting = asyncio.create_task(acquire(arbiter, "a"))
+    for _ in range(100):
+        await asyncio.sleep(0)  # the loop goes on
+    assert not waiting.done()
+    store.may_write.set()
+
+    assert (await waiting).epoch == 4
 
 
 async def test_a_caller_who_goes_during_the_write_gives_the_grant_back(
