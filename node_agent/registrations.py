@@ -17,7 +17,8 @@ from slurm_interleave.client.core.errors import BadArgument, Denied
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
-from slurm_interleave.node_agent import processes, requests
+from slurm_interleave.client.core.values import PID_MAX, PRIORITY_MAX, parse_number
+from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.processes import Process
 from slurm_interleave.node_agent.state import Job, Reservation, State
@@ -76,7 +77,9 @@ class Registrations:
         Raises `BadArgument`, `BadName`, `Denied`.
         """
         name, group = self._group(raw)
-        process, descriptor = processes.open_process(requests.number(raw.get("pid") or 0, "pid") or peer.pid)
+        process, descriptor = processes.open_process(
+            parse_number(raw.get("pid") or 0, "pid", PID_MAX) or peer.pid
+        )
         try:
             if peer.uid not in (0, process.uid):
                 raise Denied(f"process {process.pid} is not yours")
@@ -127,7 +130,7 @@ class Registrations:
                 f"nodes {', '.join(nodes)}: this node, {self._config.node}, must be among them, and all must "
                 f"be nodes of group {name}: {', '.join(group.nodes)}"
             )
-        nice = requests.number(raw.get("nice") or 0, "nice")
+        nice = parse_number(raw.get("nice") or 0, "nice", PRIORITY_MAX, -PRIORITY_MAX)
         if nice < 0 and peer.uid != 0:
             raise Denied(f"nice {nice}: only root may raise a job, with less than 0")
         who = {"uid": process.uid, "gid": process.gid, "user": user}

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm_interleave.client.core.errors import BadArgument, BadName
-from slurm_interleave.client.core.names import parse_group_name, parse_job_id
+from slurm_interleave.client.core.names import excerpt, parse_group_name, parse_job_id
+from slurm_interleave.client.core.values import PRIORITY_MAX, UID_MAX, parse_label, parse_number
 from slurm_interleave.node_agent.state import Request, Reservation
 
 _ROLE = re.compile(r"[A-Za-z0-9._-]{0,63}")
@@ -29,7 +30,9 @@ def parse(
             f"node {node}: job {job}: neither Slurm nor the orchestrator named its devices; check that "
             "interleaved runs with [placement] enabled, and that this agent reaches it, then requeue the job"
         )
-    indices = tuple(sorted({number(device, "devices") for device in devices}))
+    if not isinstance(devices, (list, tuple)):
+        raise BadArgument(f"devices: {excerpt(devices)} is not a list of whole numbers")
+    indices = tuple(sorted({parse_number(device, "devices", UID_MAX) for device in devices}))
     if strange := set(indices) - set(known):
         raise BadArgument(
             f"node {node}: job {job}: there is no device {min(strange)}; there are {len(known)}, from 0"
@@ -39,25 +42,19 @@ def parse(
         group=parse_group_name(str(raw.get("group") or (reservation.group if reservation else ""))),
         role=_role(str(raw.get("role") or (reservation.role if reservation else ""))),
         devices=indices,
-        uid=number(raw.get("uid"), "uid"),
-        gid=number(raw.get("gid"), "gid"),
-        user=str(raw.get("user") or ""),
-        account=str(raw.get("account") or ""),
-        partition=str(raw.get("partition") or ""),
+        uid=parse_number(raw.get("uid"), "uid", UID_MAX),
+        gid=parse_number(raw.get("gid"), "gid", UID_MAX),
+        user=parse_label(str(raw.get("user") or "")),
+        account=parse_label(str(raw.get("account") or "")),
+        partition=parse_label(str(raw.get("partition") or "")),
         nodes=reservation.nodes if reservation else (),
-        priority=number(raw.get("priority") or 0, "priority"),
+        priority=parse_number(raw.get("priority") or 0, "priority", PRIORITY_MAX, -PRIORITY_MAX),
     )
-
-
-def number(raw: Any, what: str) -> int:
-    """Return *raw* as a number. Raises `BadArgument`."""
-    try:
-        return int(raw)
-    except (TypeError, ValueError):
-        raise BadArgument(f"{what}: {raw!r} is not a whole number") from None
 
 
 def _role(text: str) -> str:
     if not _ROLE.fullmatch(text):
-        raise BadName(f"role {text!r} is not allowed; allowed are trainer, sampler, or letters and digits")
+        raise BadName(
+            f"role {excerpt(text)} is not allowed; allowed are trainer, sampler, or letters and digits"
+        )
     return text

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
-import grpc
-
-from slurm_interleave.client.connect import ERROR_KEY
-from slurm_interleave.client.core.errors import BadArgument, InterleaveError, NotRegistered, WrongState
+from slurm_interleave.client.core.errors import BadArgument, NotRegistered, UnknownOperation, WrongState
+from slurm_interleave.client.core.names import excerpt
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
@@ -29,7 +27,6 @@ _STATES = {
     Context.FAULTED: v1.JOB_STATE_FAULTED,
     Context.UNKNOWN: v1.JOB_STATE_UNSPECIFIED,
 }
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
@@ -50,27 +47,22 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         self._moved = moved
         self._only = only
 
-    async def Snapshot(self, request: v1.SnapshotRequest, context: Any) -> v1.SnapshotResponse:
+    async def Snapshot(self, request: v1.SnapshotRequest, _context: Any) -> v1.SnapshotResponse:
         """Begin to save a job's context."""
-        operation = await _answer(context, lambda: self._begin(request, Verb.SNAPSHOT))
-        return v1.SnapshotResponse(operation_id=operation)
+        return v1.SnapshotResponse(operation_id=self._begin(request, Verb.SNAPSHOT))
 
-    async def Restore(self, request: v1.RestoreRequest, context: Any) -> v1.RestoreResponse:
+    async def Restore(self, request: v1.RestoreRequest, _context: Any) -> v1.RestoreResponse:
         """Begin to bring a job's context back."""
-        operation = await _answer(context, lambda: self._begin(request, Verb.RESTORE))
-        return v1.RestoreResponse(operation_id=operation)
+        return v1.RestoreResponse(operation_id=self._begin(request, Verb.RESTORE))
 
-    async def GetOperation(self, request: v1.GetOperationRequest, context: Any) -> v1.GetOperationResponse:
+    async def GetOperation(self, request: v1.GetOperationRequest, _context: Any) -> v1.GetOperationResponse:
         """Say how an operation stands."""
         if request.operation_id == ALREADY_RUNNING:
             return v1.GetOperationResponse(status=v1.OPERATION_STATUS_COMPLETE)
         results = self._operations.results
         task = results.get(request.operation_id)
         if task is None:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"no operation {request.operation_id!r} on this node"
-            )
-            raise AssertionError  # abort has raised
+            raise UnknownOperation(f"no operation {excerpt(request.operation_id)} on this node")
         if not task.done():
             elapsed_ms = round(results.seconds(request.operation_id) * 1000)
             return v1.GetOperationResponse(status=v1.OPERATION_STATUS_PENDING, elapsed_ms=elapsed_ms)
@@ -95,18 +87,18 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         )
 
     async def WorkloadChannel(
-        self, request_iterator: AsyncIterator[v1.WorkloadMessage], context: Any
+        self, request_iterator: AsyncIterator[v1.WorkloadMessage], _context: Any
     ) -> AsyncIterator[v1.AgentCommand]:
         """Serve the channel of an application that moves its own state."""
         messages = aiter(request_iterator)
-        register = await _answer(context, lambda: self._registration(messages))
+        register = await self._registration(messages)
         channel = Channel(register.capabilities)
         self._channels.open(register.job_id, channel)
         reader = asyncio.create_task(_read(messages, channel))
         try:
             async for command in _until(channel.commands(), reader):
                 yield command
-            await _answer(context, lambda: reader)
+            await reader
         finally:
             reader.cancel()
             self._channels.close(register.job_id, channel)
@@ -118,7 +110,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         self._find(first.register.job_id)
         return first.register
 
-    async def _begin(self, request: v1.SnapshotRequest | v1.RestoreRequest, verb: Verb) -> str:
+    def _begin(self, request: v1.SnapshotRequest | v1.RestoreRequest, verb: Verb) -> str:
         job = self._find(request.job_id)
         operation = self._operations.call(job, verb, self._mover(request.backend_config))
         task = self._operations.results.get(operation)
@@ -129,7 +121,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
     def _find(self, job_id: str) -> Job:
         job = self._state.jobs.get(job_id)
         if job is None or job.ended or self._only not in ("", job_id):
-            raise NotRegistered(f"job {job_id!r} is not registered on this node")
+            raise NotRegistered(f"job {excerpt(job_id)} is not registered on this node")
         return job
 
     def _mover(self, config: v1.BackendConfig) -> Mover | None:
@@ -177,11 +169,3 @@ async def _until(
                 yield command.result()
         finally:
             command.cancel()
-
-
-async def _answer(context: Any, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Return what *work* gives; an `InterleaveError` becomes the status of the call."""
-    try:
-        return await work()
-    except InterleaveError as error:
-        await context.abort(grpc.StatusCode[error.status], str(error), ((ERROR_KEY, type(error).__name__),))

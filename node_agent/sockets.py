@@ -11,6 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
+from slurm_interleave.client.answers import ErrorsToStatus
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
@@ -36,7 +37,7 @@ async def serve(
     Raises `ConfigError` if *address* cannot be used.
     """
     server = grpc.aio.server(options=options)
-    v1_rpc.add_SnapshotAgentServiceServicer_to_server(service, server)
+    v1_rpc.add_SnapshotAgentServiceServicer_to_server(service, ErrorsToStatus(server))
     health = health_aio.HealthServicer()
     for name in ("", *backends):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)

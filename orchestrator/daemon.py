@@ -16,6 +16,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
+from slurm_interleave.client.answers import ErrorsToStatus
 from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
@@ -37,7 +38,6 @@ from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 from slurm_interleave.orchestrator.services.agent_link import AgentLinkService
-from slurm_interleave.orchestrator.services.errors import ErrorsToStatus
 from slurm_interleave.orchestrator.services.interleave import InterleaveService
 from slurm_interleave.orchestrator.services.timeslice import TimeSliceService
 from slurm_interleave.sql.rows import Reservation

@@ -26,8 +26,6 @@ class Link:
     node: str
     devices: tuple[int, ...]
     since: float
-    memory: tuple[tuple[int, int], ...] = ()  # of each device, in bytes
-    trespass: str = "warn"
     ended: bool = False
     _orders: list[pb.AgentOrder] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)

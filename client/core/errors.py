@@ -22,7 +22,7 @@ class BadName(InterleaveError):
 
 
 class BadArgument(InterleaveError):
-    """Something on a command line that cannot be used."""
+    """A value, on a command line or in a call, that cannot be used."""
 
     status = "INVALID_ARGUMENT"
 
@@ -115,6 +115,12 @@ class WrongState(InterleaveError):
     """What was asked for makes no sense in the state that the job's context is in."""
 
     status = "FAILED_PRECONDITION"
+
+
+class UnknownOperation(InterleaveError):
+    """No snapshot or restore of this id is known on the node."""
+
+    status = "NOT_FOUND"
 
 
 class SlurmFailed(InterleaveError):

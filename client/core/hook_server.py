@@ -91,7 +91,7 @@ class HookServer:
         try:
             request = json.loads(line)
             verb = self._verbs[request["verb"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             known = ", ".join(sorted(self._verbs))
             return {"ok": False, "error": f"one JSON object a line is needed, with a verb out of: {known}"}
         try:

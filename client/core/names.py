@@ -17,12 +17,19 @@ GROUP_NAME_RULE = (
 )
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 PHASE_MAX = 128
+_EXCERPT = 80
+
+
+def excerpt(value: object) -> str:
+    """Return *value* for an error, whose text stays short whoever wrote the value."""
+    text = repr(value)
+    return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}..."
 
 
 def parse_group_name(text: str) -> GroupName:
     """Return *text* as a group name. Raises `BadName` with what is allowed."""
     if not GROUP_NAME.fullmatch(text):
-        raise BadName(f"group name {text!r} is not allowed; allowed are {GROUP_NAME_RULE}")
+        raise BadName(f"group name {excerpt(text)} is not allowed; allowed are {GROUP_NAME_RULE}")
     return GroupName(text)
 
 
@@ -30,12 +37,12 @@ def parse_job_id(text: str) -> JobId:
     """Return *text* as a job id (Slurm's number, or any name outside Slurm). Raises `BadName`."""
     if not _JOB_ID.fullmatch(text):
         raise BadName(
-            f"job id {text!r} is not allowed; allowed are 1 to 128 letters, digits, dots, underscores, "
-            "plus signs and dashes, beginning with a letter or a digit"
+            f"job id {excerpt(text)} is not allowed; allowed are 1 to 128 letters, digits, dots, "
+            "underscores, plus signs and dashes, beginning with a letter or a digit"
         )
     return JobId(text)
 
 
 def parse_phase(text: str) -> str:
     """Return *text* as the name of a phase: any printable text, cut to 128 characters."""
-    return "".join(c if c.isprintable() else " " for c in text)[:PHASE_MAX]
+    return "".join(c if c.isprintable() else " " for c in text[:PHASE_MAX])

@@ -2,39 +2,154 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, TypeVar
 
+from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.values import (
+    PID_MAX,
+    PRIORITY_MAX,
+    parse_label,
+    parse_moment,
+    parse_number,
+    parse_reason,
+    parse_seconds,
+    parse_size,
+    parse_word,
+)
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.orchestrator.core.events import Registration
+from slurm_interleave.orchestrator.core.events import OperationDone, PartOver, Registration, Use
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.store import SliceFilter
 
 _ANSWER_S = 0.02  # for an answer to reach its client
+# More than any node, job or report has, and few enough that a decision about them stays quick.
+_DEVICES_MAX = 1024
+_INDEX_MAX = 1 << 16
+_USES_MAX = 1 << 16
+_NODES_MAX = 1 << 14
+_GROUPS_MAX = 64
+_NAMES_MAX = 1000
+_Values = TypeVar("_Values", bound=Sequence[Any])
 
 
-def registration(job: pb.JobReport) -> Registration:
-    """Return what an agent reports. Raises `BadName`."""
+@dataclass(frozen=True)
+class Hello:
+    """What an agent says first: its node, the memory of each device in bytes, the jobs there."""
+
+    node: str
+    memory: tuple[tuple[int, int], ...]
+    jobs: tuple[Registration, ...]
+    trespass: str
+
+
+def hello(said: pb.Hello) -> Hello:
+    """Return what an agent says of its node. Raises `BadName` and `BadArgument`."""
+    node = parse_word(said.node, "the node's name")
+    memory = {
+        _device(device.index): parse_size(device.memory_bytes, "a device's memory_bytes")
+        for device in _few(said.devices, _DEVICES_MAX, f"node {node} names {{}} devices")
+    }
+    jobs = tuple(registration(job, node) for job in said.jobs)
+    if len({(job.job_id, job.group) for job in jobs}) < len(jobs):
+        raise BadArgument(f"node {node} names one of its jobs twice")
+    return Hello(node, tuple(memory.items()), jobs, parse_label(said.trespass))
+
+
+def registration(job: pb.JobReport, node: str) -> Registration:
+    """Return what the agent of *node* reports. Raises `BadName` and `BadArgument`."""
+    job_id = parse_job_id(job.job_id)
     return Registration(
-        job_id=parse_job_id(job.job_id),
+        job_id=job_id,
         group=parse_group_name(job.group),
-        attempt=job.attempt,
-        devices=tuple(job.devices),
-        role=job.role,
+        attempt=parse_word(job.attempt, f"job {job_id}: its attempt"),
+        devices=_devices(job_id, job.devices),
+        role=parse_label(job.role),
         uid=job.uid,
-        user=job.user,
-        account=job.account,
-        partition=job.partition,
-        name=job.name,
-        backend=job.backend,
-        nodes=tuple(job.nodes),
+        user=parse_label(job.user),
+        account=parse_label(job.account),
+        partition=parse_label(job.partition),
+        name=parse_label(job.name),
+        backend=parse_label(job.backend),
+        nodes=_nodes(job_id, job.nodes, node),
         context=context(job.context),
-        bytes=job.bytes,
-        token_sha256=bytes(job.token_sha256).hex(),
-        priority=job.priority,
-        fault=job.fault,
+        bytes=parse_size(job.bytes, f"job {job_id}: bytes"),
+        token_sha256=_digest(job_id, job.token_sha256),
+        priority=parse_number(job.priority, f"job {job_id}: priority", PRIORITY_MAX, -PRIORITY_MAX),
+        fault=parse_reason(job.fault),
     )
+
+
+def uses(said: pb.Uses) -> tuple[Use, ...]:
+    """Return who uses a node's devices. Raises `BadName` and `BadArgument`."""
+    return tuple(
+        Use(
+            _device(use.device),
+            parse_number(use.pid, "a process id", PID_MAX),
+            parse_job_id(use.job_id) if use.job_id else "",
+            use.working,
+        )
+        for use in _few(said.uses, _USES_MAX, "a look names {} processes")
+    )
+
+
+def part_over(over: pb.JobOver, node: str, at: float) -> PartOver:
+    """Return that a job is over on *node*. Raises `BadName` and `BadArgument`."""
+    job_id = parse_job_id(over.job_id)
+    # Without an attempt: whichever is known.
+    attempt = parse_word(over.attempt, f"job {job_id}: its attempt") if over.attempt else ""
+    return PartOver(at, node, job_id, attempt)
+
+
+def operation_done(done: pb.OperationDone, node: str, at: float) -> OperationDone:
+    """Return how an operation on *node* ended. Raises `BadName` and `BadArgument`."""
+    return OperationDone(
+        at,
+        node,
+        parse_word(done.operation_id, "an operation's id"),
+        parse_job_id(done.job_id),
+        done.ok,
+        context(done.context),
+        parse_size(done.bytes, f"operation {done.operation_id}: bytes"),
+        parse_seconds(done.seconds, f"operation {done.operation_id}: seconds"),
+        parse_reason(done.error),
+    )
+
+
+def _devices(job_id: str, indices: Sequence[int]) -> tuple[int, ...]:
+    if not indices:
+        raise BadArgument(f"job {job_id} names no device")
+    return tuple(map(_device, _few(indices, _DEVICES_MAX, f"job {job_id} names {{}} devices")))
+
+
+def _device(index: int) -> int:
+    return parse_number(index, "a device's index", _INDEX_MAX)
+
+
+def _nodes(job_id: str, names: Sequence[str], node: str) -> tuple[str, ...]:
+    nodes = tuple(
+        parse_word(name, f"job {job_id}: the name of one of its nodes")
+        for name in _few(names, _NODES_MAX, f"job {job_id} names {{}} nodes")
+    )
+    if nodes and node not in nodes:
+        raise BadArgument(f"job {job_id} is not one of node {node}: it names {', '.join(nodes[:8])}")
+    return nodes
+
+
+def _digest(job_id: str, digest: bytes) -> str:
+    if len(digest) not in (0, sha256().digest_size):
+        raise BadArgument(f"job {job_id}: token_sha256 has {len(digest)} bytes and must have 32")
+    return digest.hex()
+
+
+def _few(values: _Values, maximum: int, what: str) -> _Values:
+    if len(values) > maximum:
+        raise BadArgument(f"{what.format(len(values))}; at most {maximum} are possible")
+    return values
 
 
 def context(word: str) -> Context:
@@ -45,6 +160,12 @@ def context(word: str) -> Context:
         return Context.UNKNOWN
 
 
+def groups(request: pb.AcquireRequest) -> list[str]:
+    """Return the groups that a job asks for at once. Raises `BadName` and `BadArgument`."""
+    also = _few(request.also, _GROUPS_MAX, "the acquire names {} more groups")
+    return [parse_group_name(name) for name in (request.group, *also)]
+
+
 def time_left(context: Any) -> float | None:
     """Return the seconds until an answer would miss the client's deadline; None: it has no deadline."""
     left: float | None = context.time_remaining()
@@ -52,14 +173,17 @@ def time_left(context: Any) -> float | None:
 
 
 def slice_filter(request: pb.ListSlicesRequest, uid: int | None) -> SliceFilter:
-    """Return what a report wants; *uid* limits it to one user."""
+    """Return what a report wants; *uid* limits it to one user. Raises `BadName` and `BadArgument`."""
+    named = len(request.job_ids) + len(request.users) + len(request.groups) + len(request.states)
+    if named > _NAMES_MAX:
+        raise BadArgument(f"the report names {named} jobs, users, groups and states; at most {_NAMES_MAX}")
     return SliceFilter(
-        job_ids=tuple(request.job_ids),
-        users=tuple(request.users),
-        groups=tuple(request.groups),
+        job_ids=tuple(map(parse_job_id, request.job_ids)),
+        users=tuple(map(parse_label, request.users)),
+        groups=tuple(map(parse_group_name, request.groups)),
         states=tuple(request.states),
-        start=request.start,
-        end=request.end,
+        start=parse_moment(request.start, "start"),
+        end=parse_moment(request.end, "end"),
         uid=uid,
     )
 

@@ -13,6 +13,7 @@ from slurm_interleave.client.connect import Call
 from slurm_interleave.client.core.errors import InterleaveError, UnknownGroup, WrongState
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_phase
+from slurm_interleave.client.core.values import parse_seconds
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -21,6 +22,7 @@ from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.core import RETURN_GRACE_S
 from slurm_interleave.orchestrator.core.events import Revoke
 from slurm_interleave.orchestrator.links import Link, Links
+from slurm_interleave.orchestrator.services.convert import groups as groups_of
 from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
 from slurm_interleave.sql.rows import Key
@@ -47,7 +49,8 @@ class InterleaveService(rpc.InterleaveServicer):
     async def AcquireSoon(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireUpdate:
         """Answer with the grant, or with nothing when the caller's patience is over."""
         reply = pb.AcquireUpdate()
-        updates = await self._acquire(request, context, request.patience_s)
+        patience_s = parse_seconds(request.patience_s, "patience_s")
+        updates = await self._acquire(request, context, patience_s)
         async for update in updates:
             if isinstance(update, Grant):
                 reply = _acquire_update(update)
@@ -60,7 +63,7 @@ class InterleaveService(rpc.InterleaveServicer):
         self, request: pb.AcquireRequest, context: Any, patience_s: float | None = None
     ) -> AsyncGenerator[Place | Grant, None]:
         job_id = parse_job_id(request.job_id)
-        groups = [parse_group_name(name) for name in (request.group, *request.also)]
+        groups = groups_of(request)
         method = "Acquire" if patience_s is None else "AcquireSoon"
         self._gate.require_job(await self._caller(method, request, context), job_id)
         return self._arbiter.acquire(
@@ -130,10 +133,11 @@ class InterleaveService(rpc.InterleaveServicer):
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
         """Send the groups that the caller may see, and then each one that changes."""
         caller, core = await self._caller("Watch", request, context), self._arbiter.core
+        group = parse_group_name(request.group) if request.group else ""
         with self._arbiter.watching() as news:
             changed = set(core.state.groups)
             while True:
-                wanted = {name for name in changed if request.group in ("", name)}
+                wanted = {name for name in changed if group in ("", name)}
                 gone = sorted(name for name in wanted if name not in core.state.groups)
                 seen = sorted(name for name in wanted if self._may_see(caller, name))
                 now = self._arbiter.now()
@@ -145,7 +149,8 @@ class InterleaveService(rpc.InterleaveServicer):
     async def GetStatus(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Say how the groups stand that the caller may see."""
         caller, core = await self._caller("GetStatus", request, context), self._arbiter.core
-        names = [request.group] if request.group else sorted({*core.state.groups, *self._declared})
+        known = sorted({*core.state.groups, *self._declared})
+        names = [parse_group_name(request.group)] if request.group else known
         seen = [name for name in names if self._may_see(caller, name)]
         if request.group and not seen:
             raise UnknownGroup(f"group {request.group} is not known, or no job of yours is in it")

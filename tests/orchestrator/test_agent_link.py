@@ -50,15 +50,6 @@ async def test_a_stream_that_begins_badly_is_refused_and_leaves_no_node(
     await fake.close()
 
 
-async def test_a_bad_report_is_dropped_and_the_stream_goes_on(client: Client, n1: FakeAgent) -> None:
-    bad = pb.JobReport(job_id="17", group="bad name", attempt="1", devices=[1])
-    await n1._stream.write(pb.AgentMessage(started=bad))
-
-    await n1.start("18")
-
-    assert (await client.granted("18")).epoch == 1
-
-
 async def test_an_agent_that_comes_back_hears_its_orders_again(client: Client, n1: FakeAgent) -> None:
     await client.lock("a")
     await client.unlock("a")

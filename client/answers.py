@@ -1,4 +1,4 @@
-"""The only place where a domain error becomes a gRPC status."""
+"""The only place where a domain error becomes a gRPC status, in both daemons."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 
 from slurm_interleave.client.connect import ERROR_KEY
-from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.core.errors import BadArgument, InterleaveError
 
+_TEXT_MAX = 2000
 Handler = Any  # grpc.RpcMethodHandler; its fields are not in the public type
 
 
 class ErrorsToStatus:
     """A server to add services to, whose calls answer an `InterleaveError` with its status, text and class.
 
-    An interceptor would do the same, and cost a tenth of a call.
+    So do they to a request whose bytes are no message, for which gRPC itself would log a traceback. An
+    interceptor could not do that, and cost a tenth of a call.
     """
 
     def __init__(self, server: aio.Server) -> None:
@@ -45,7 +48,7 @@ class _Wrapped(grpc.GenericRpcHandler):
 
 
 def _wrap(handler: Handler) -> Handler:
-    codec = (handler.request_deserializer, handler.response_serializer)
+    codec = (_decoder(handler.request_deserializer), handler.response_serializer)
     if not handler.response_streaming:
         return grpc.unary_unary_rpc_method_handler(_answer(handler.unary_unary), *codec)
     if handler.request_streaming:
@@ -53,10 +56,33 @@ def _wrap(handler: Handler) -> Handler:
     return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream), *codec)
 
 
+def _decoder(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return what decodes a request, or gives the error that is to be its answer."""
+
+    def decoded(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError as error:
+            return BadArgument(f"the request is not a message of this method: {error}")
+
+    return decoded
+
+
+def _sound(request: Any) -> Any:
+    if isinstance(request, BadArgument):
+        raise request
+    return request
+
+
+async def _all_sound(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _sound(request)
+
+
 def _answer(method: Callable[..., Awaitable[Any]]) -> Any:
     async def call(request: Any, context: Any) -> Any:
         try:
-            return await method(request, context)
+            return await method(_sound(request), context)
         except InterleaveError as error:
             return await _abort(context, error)
 
@@ -66,8 +92,9 @@ def _answer(method: Callable[..., Awaitable[Any]]) -> Any:
 def _stream(method: Callable[..., AsyncGenerator[Any, None]]) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
+            said = _all_sound(request) if hasattr(request, "__aiter__") else _sound(request)
             # Closed at once when the client is gone: an acquire gives back what nobody heard.
-            async with contextlib.aclosing(method(request, context)) as messages:
+            async with contextlib.aclosing(method(said, context)) as messages:
                 async for message in messages:
                     yield message
         except InterleaveError as error:
@@ -78,4 +105,5 @@ def _stream(method: Callable[..., AsyncGenerator[Any, None]]) -> Any:
 
 async def _abort(context: Any, error: InterleaveError) -> None:
     trailing = ((ERROR_KEY, type(error).__name__),)
-    await context.abort(grpc.StatusCode[error.status], str(error), trailing)
+    # Longer than some kilobytes, it would be too large for the headers that carry it.
+    await context.abort(grpc.StatusCode[error.status], str(error)[:_TEXT_MAX], trailing)
