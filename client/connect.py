@@ -18,6 +18,9 @@ TOKEN_KEY = "interleave-token"
 MUNGE_KEY = "interleave-munge"
 NODE_KEY = "interleave-node"
 ERROR_KEY = "interleave-error"
+# Names an acquire, in all its tries. Its client says when it gives up: by a yield with the same name, which
+# ends what that acquire was granted, nothing else. A stream that ends without was cut, and keeps its place.
+CALL_KEY = "interleave-call"
 # A peer that is gone without a word is noticed within 15 s.
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),

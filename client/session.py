@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import atexit
+import math
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
 
-from slurm_interleave.client.connect import Metadata, Unreachable, domain_error, open_channel, token_metadata
+from slurm_interleave.client.connect import (
+    CALL_KEY,
+    Metadata,
+    Unreachable,
+    domain_error,
+    open_channel,
+    token_metadata,
+)
 from slurm_interleave.client.core.errors import InterleaveError, NotAuthenticated, NotRegistered
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -21,6 +30,7 @@ _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _REGISTRATION_GRACE_S = 30.0
 _LAST_WORD_S = 60.0
 _YIELD_TRY_S = 1.0
+_ABANDON_S = 10.0  # after that the orchestrator has forgotten who did not come back
 # Who waits longer than this is told his place in the queue.
 _PATIENCE_S = 1.0
 
@@ -69,16 +79,25 @@ class Session:
         Raises `TimeoutError` after *timeout_s* seconds, `NotRegistered` if the orchestrator does not know the
         job, `JobFaulted` if its device state is lost.
         """
-        began = time.monotonic()
+        began, name = time.monotonic(), uuid.uuid4().hex
         self._finish_delivery(timeout_s)
         told = _Telling(self.member, self._tell, began)
+        try:
+            return self._until_granted(phase, timeout_s, began, told, name)
+        except BaseException:
+            self._abandon(name)
+            raise
+
+    def _until_granted(
+        self, phase: str, timeout_s: float | None, began: float, told: _Telling, name: str
+    ) -> Lease:
         attempt = 0
         while True:
             left = None if timeout_s is None else timeout_s - (time.monotonic() - began)
             if left is not None and left <= 0:
                 raise self._late(timeout_s, None)
             try:
-                return self._acquire_once(phase, left, told)
+                return self._acquire_once(phase, left, told, name)
             except grpc.RpcError as error:
                 self._may_try_again(error, timeout_s, told)
             pause = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
@@ -116,11 +135,11 @@ class Session:
                 self._channel.close()
             self._channel = None
 
-    def _acquire_once(self, phase: str, timeout_s: float | None, told: _Telling) -> Lease:
+    def _acquire_once(self, phase: str, timeout_s: float | None, told: _Telling, name: str) -> Lease:
         request = pb.AcquireRequest(
             job_id=self.member.job_id, group=self.member.group, phase=phase, patience_s=_PATIENCE_S
         )
-        began, stub, metadata = time.monotonic(), self._stub(), self._credentials()
+        began, stub, metadata = time.monotonic(), self._stub(), self._credentials(name)
         soon = stub.AcquireSoon(request, timeout=timeout_s, metadata=metadata)
         if soon.HasField("granted"):
             return _lease(soon.granted, phase, told)
@@ -149,18 +168,28 @@ class Session:
         elif not (isinstance(domain, (NotRegistered, NotAuthenticated)) and told.unknown()):
             raise domain from None
 
-    def _yield_once(self, epoch: int) -> int:
+    def _abandon(self, name: str) -> None:
+        """Say that nobody waits any more: a grant that crosses this is given back."""
+        try:
+            self._yield_once(0, name)
+        except grpc.RpcError:
+            thread = threading.Thread(
+                target=self._deliver, args=(0, name), name="interleave-abandon", daemon=True
+            )
+            thread.start()
+
+    def _yield_once(self, epoch: int, name: str = "") -> int:
         request = pb.YieldRequest(job_id=self.member.job_id, group=self.member.group, epoch=epoch)
-        reply = self._stub().Yield(request, timeout=_YIELD_TRY_S, metadata=self._credentials())
+        reply = self._stub().Yield(request, timeout=_YIELD_TRY_S, metadata=self._credentials(name))
         return int(reply.pending_waiters)
 
-    def _deliver(self, epoch: int) -> None:
-        attempt = 0
-        while True:
+    def _deliver(self, epoch: int, name: str = "") -> None:
+        attempt, until = 0, time.monotonic() + (_ABANDON_S if name else math.inf)
+        while time.monotonic() < until:
             time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
             try:
-                self._yield_once(epoch)
+                self._yield_once(epoch, name)
             except grpc.RpcError as error:
                 # An error of the orchestrator's own says that there is no such lease any more.
                 if type(domain_error(error, self.member.address)) not in (Unreachable, InterleaveError):
@@ -189,8 +218,9 @@ class Session:
                 self._channel = open_channel(self.member.address)
             return rpc.InterleaveStub(self._channel)
 
-    def _credentials(self) -> Metadata:
-        return token_metadata(self.member.token)
+    def _credentials(self, name: str = "") -> Metadata:
+        named = ((CALL_KEY, name),) if name else ()
+        return (*token_metadata(self.member.token), *named)
 
 
 def _lease(granted: pb.Granted, phase: str, told: _Telling) -> Lease:

@@ -1,18 +1,22 @@
 """Passes the v1alpha1 lock service of a job's socket on to the orchestrator, with the job's token.
 
 Existing clients send no credentials and do not try again. So the token is added here, and an outage of the
-orchestrator is waited out here, as long as the caller's deadline allows. Bytes pass unread.
+orchestrator is waited out here, as long as the caller's deadline allows. Bytes pass unread. A caller who goes
+in the middle of an acquire may have been granted his devices at that moment: a yield follows him, whose
+message has the same fields.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import uuid
 from typing import Any
 
 import grpc
 
-from slurm_interleave.client.connect import token_metadata
+from slurm_interleave.client.connect import CALL_KEY, Metadata, token_metadata
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as timeslice
 
 log = logging.getLogger(__name__)
@@ -21,6 +25,8 @@ _METHODS = frozenset(f"/{_SERVICE.full_name}/{method.name}" for method in _SERVI
 # What an orchestrator answers that goes away or comes back; each of these calls may be repeated.
 _OUTAGE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 _AGAIN_S = 0.2
+_ACQUIRE, _YIELD = (f"/{_SERVICE.full_name}/{name}" for name in ("Acquire", "Yield"))
+_ABANDON_S = 10.0
 
 
 class Forwarder(grpc.GenericRpcHandler):
@@ -31,6 +37,7 @@ class Forwarder(grpc.GenericRpcHandler):
         self._channel = channel
         self._metadata = token_metadata(token)
         self._registered = registered
+        self._abandoning: set[asyncio.Task[None]] = set()
 
     def service(self, handler_call_details: Any) -> Any:
         """Return the handler of a method of that service, None for others."""
@@ -39,18 +46,36 @@ class Forwarder(grpc.GenericRpcHandler):
             return None
 
         async def forward(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            return await self._forward(method, request, context)
+            if method == _ACQUIRE:
+                return await self._acquire(request, context)
+            return await self._forward(method, request, context, self._metadata)
 
         return grpc.unary_unary_rpc_method_handler(forward)
 
-    async def _forward(self, method: str, request: bytes, context: Any) -> bytes:
+    async def _acquire(self, request: bytes, context: Any) -> bytes:
+        named = (*self._metadata, (CALL_KEY, uuid.uuid4().hex))
+        try:
+            return await self._forward(_ACQUIRE, request, context, named)
+        except asyncio.CancelledError:
+            task = asyncio.create_task(self._abandon(request, named))
+            self._abandoning.add(task)
+            task.add_done_callback(self._abandoning.discard)
+            raise
+
+    async def _abandon(self, request: bytes, named: Metadata) -> None:
+        """Give back what was granted to a caller who is gone."""
+        call: Any = self._channel.unary_unary(_YIELD)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await call(request, metadata=named, timeout=_ABANDON_S, wait_for_ready=True)
+
+    async def _forward(self, method: str, request: bytes, context: Any, metadata: Metadata) -> bytes:
         # A deadline or a cancel of the caller cancels this coroutine, and by that the call below.
         await self._registered.wait()
         call: Any = self._channel.unary_unary(method)
         while True:
             try:
                 left = context.time_remaining()
-                reply: bytes = await call(request, metadata=self._metadata, timeout=left, wait_for_ready=True)
+                reply: bytes = await call(request, metadata=metadata, timeout=left, wait_for_ready=True)
                 return reply
             except grpc.aio.AioRpcError as error:
                 if error.code() not in _OUTAGE:

@@ -16,7 +16,7 @@ from typing import Any
 from slurm_interleave.client.core.errors import BadArgument, Denied
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
-from slurm_interleave.client.core.names import parse_group_name, parse_job_id
+from slurm_interleave.client.core.names import excerpt, parse_group_name, parse_job_id
 from slurm_interleave.client.core.values import PID_MAX, PRIORITY_MAX, parse_number
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.config import AgentConfig
@@ -77,9 +77,8 @@ class Registrations:
         Raises `BadArgument`, `BadName`, `Denied`.
         """
         name, group = self._group(raw)
-        process, descriptor = processes.open_process(
-            parse_number(raw.get("pid") or 0, "pid", PID_MAX) or peer.pid
-        )
+        pid = parse_number(raw.get("pid") or 0, "pid", PID_MAX) or peer.pid
+        process, descriptor = processes.open_process(pid)
         try:
             if peer.uid not in (0, process.uid):
                 raise Denied(f"process {process.pid} is not yours")
@@ -124,7 +123,10 @@ class Registrations:
         user, name = _user(process.uid), str(raw["group"])
         if not group.open_to(user, process.uid):
             raise Denied(f"group {name} is not open to user {user}; [groups.{name}] users names those")
-        nodes = tuple(str(node) for node in raw.get("nodes") or ()) or (self._config.node,)
+        named = raw.get("nodes") or ()
+        if not isinstance(named, (list, tuple)):
+            raise BadArgument(f"nodes: {excerpt(named)} is not a list of names")
+        nodes = tuple(map(str, named)) or (self._config.node,)
         if self._config.node not in nodes or not set(nodes) <= set(group.nodes):
             raise BadArgument(
                 f"nodes {', '.join(nodes)}: this node, {self._config.node}, must be among them, and all must "

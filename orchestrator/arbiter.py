@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Protocol
 
 from slurm_interleave.client.core.errors import InterleaveError, NotInTime
+from slurm_interleave.orchestrator.callers import Callers
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
@@ -34,12 +35,6 @@ class Agents(Protocol):
         """Have a process killed, if the agent is connected."""
 
 
-# Places in the queue are told this late, so that those of a moment cost a handover nothing.
-_PLACES_S = 0.1
-News = cmd.Grant | cmd.Refuse | cmd.Cleared | cmd.Place
-_PATIENCE_IS_OVER = cmd.Place(frozenset(), 0, "")
-
-
 class Arbiter:
     """Owns the core and its memory; lives in one event loop."""
 
@@ -50,10 +45,9 @@ class Arbiter:
         self._agents = agents
         self._clock = clock
         self._recorder = Recorder(store, self._perform)
-        self._callers: dict[ev.CallId, asyncio.Queue[News]] = {}
+        self._callers = Callers(self.post, clock)
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
         self._watchers: set[asyncio.Queue[str]] = set()
-        self._places: dict[ev.CallId, cmd.Place] = {}  # not told yet
         self._numbers = itertools.count(1)
         self.core = Core(_remembered(store), store.generation, rules)
         self._recorder.submit(self.core.start(clock()))
@@ -88,44 +82,37 @@ class Arbiter:
         *,
         independent: bool = False,
         patience_s: float | None = None,
+        name: str = "",
     ) -> AsyncGenerator[cmd.Place | cmd.Grant, None]:
         """Wait until the job holds the devices of *groups*: yields places in the queue, at last the grant.
 
         If the caller goes before he has taken the grant, the waiter leaves the queue or the grant is given
-        back; so it is after *within_s* seconds too. A place without calls means that *patience_s* seconds are
-        over. Raises what refuses the call, and `NotInTime`.
+        back; so it is after *within_s* seconds too. One who gave the call a *name* has time to come back. A
+        place without calls is the last: *patience_s* seconds are over, and the caller's next call finds his
+        place kept. Raises what refuses the call, and `NotInTime`.
         """
         call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
         event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent)
         commands = self._decide(event)
-        news = self._callers[call] = asyncio.Queue()
-        self._recorder.submit(commands)
-        timers, call_later = [], asyncio.get_running_loop().call_later
-        if within_s is not None:
-            late = NotInTime(f"job {job_id}: the devices of {', '.join(groups)} were not granted in time")
-            refusal = cmd.Refuse(frozenset({call}), late)
-            timers.append(call_later(within_s, news.put_nowait, refusal))
-        if patience_s is not None:
-            timers.append(call_later(patience_s, news.put_nowait, _PATIENCE_IS_OVER))
-        answered = False
-        try:
-            while not answered:
-                update = await news.get()
-                if isinstance(update, cmd.Refuse):
-                    raise update.error
+        with self._callers.waiting(call, rows.Key(job_id, groups[0]), name) as caller:
+            self._recorder.submit(commands)
+            caller.limit(within_s, patience_s, f"job {job_id}: the devices of {', '.join(groups)}")
+            while caller.waits:
+                update = await caller.next()
                 if not isinstance(update, cmd.Cleared):
                     yield update
-                answered = isinstance(update, cmd.Grant)
-        finally:
-            for timer in timers:
-                timer.cancel()
-            del self._callers[call]
-            if not answered:
-                self.post(ev.Cancel(self._clock(), call))
+                caller.heard(update)
 
-    async def acquire_lease(self, job_id: str, group: str, within_s: float | None = None) -> rows.Lease:
+    async def abandon(self, job_id: str, group: str, name: str) -> None:
+        """Forget the acquire *name*, that its client gave up; give back what it was granted."""
+        for call in self._callers.named(rows.Key(job_id, group), name):
+            await self.tell(ev.Cancel(self._clock(), call))
+
+    async def acquire_lease(
+        self, job_id: str, group: str, within_s: float | None = None, name: str = ""
+    ) -> rows.Lease:
         """The same for a caller who does not care for his place."""
-        async with contextlib.aclosing(self.acquire(job_id, [group], "", within_s)) as updates:
+        async with contextlib.aclosing(self.acquire(job_id, [group], "", within_s, name=name)) as updates:
             # To the end: an acquire that is left at its grant gives it back.
             grants = [update async for update in updates if isinstance(update, cmd.Grant)]
         return grants[0].lease
@@ -166,16 +153,13 @@ class Arbiter:
         """
         call = ev.CallId(next(self._numbers))
         commands = self._decide(ev.Clear(self._clock(), job_id, group, call, keep))
-        news = self._callers[call] = asyncio.Queue()
-        self._recorder.submit(commands)
-        try:
-            answer = await asyncio.wait_for(news.get(), within_s)
-        except asyncio.TimeoutError:
-            raise NotInTime(f"job {job_id}: its nodes have not answered yet; the discard goes on") from None
-        finally:
-            del self._callers[call]
-        if isinstance(answer, cmd.Refuse):
-            raise answer.error
+        with self._callers.waiting(call, rows.Key(job_id, group)) as caller:
+            self._recorder.submit(commands)
+            try:
+                answer = await asyncio.wait_for(caller.next(), within_s)
+            except asyncio.TimeoutError:
+                late = f"job {job_id}: its nodes have not answered yet; the discard goes on"
+                raise NotInTime(late) from None
         return answer.lost if isinstance(answer, cmd.Cleared) else ()
 
     async def slices(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
@@ -217,18 +201,15 @@ class Arbiter:
                 delay = max(command.wake.at - self._clock(), 0.0)
                 asyncio.get_running_loop().call_later(delay, self.post, command.wake)
             case cmd.Place():
-                if not self._places:
-                    asyncio.get_running_loop().call_later(_PLACES_S, self._tell_places)
-                self._places.update(dict.fromkeys(command.calls, command))
-            case cmd.Notice() | cmd.GroupChanged() | cmd.Grant() | cmd.Refuse() | cmd.Cleared():
+                self._callers.place(command)
+            case cmd.Grant() | cmd.Refuse() | cmd.Cleared():
+                self._callers.answer(command)
+            case cmd.Drop(row=rows.Member() as member):
+                self._callers.forget(rows.Key(member.job_id, member.group))
+            case cmd.Notice() | cmd.GroupChanged():
                 self._spread(command)
 
-    def _tell_places(self) -> None:
-        places, self._places = self._places, {}
-        for call in places.keys() & self._callers.keys():
-            self._callers[call].put_nowait(places[call])
-
-    def _spread(self, news: cmd.Grant | cmd.Refuse | cmd.Cleared | cmd.Notice | cmd.GroupChanged) -> None:
+    def _spread(self, news: cmd.Notice | cmd.GroupChanged) -> None:
         """Tell those whom it concerns."""
         match news:
             case cmd.Notice():
@@ -237,10 +218,6 @@ class Arbiter:
             case cmd.GroupChanged():
                 for watcher in self._watchers:
                     watcher.put_nowait(news.group)
-            case _:
-                for call in news.calls & self._callers.keys():
-                    self._places.pop(call, None)
-                    self._callers[call].put_nowait(news)
 
 
 def _remembered(store: Store) -> Remembered:

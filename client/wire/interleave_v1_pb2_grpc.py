@@ -87,7 +87,8 @@ class InterleaveServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Yield(self, request, context):
-        """Ends a lease; returns when that is recorded, before any device state moves.
+        """Ends a lease; returns when that is recorded, before any device state moves. With the metadata
+        `interleave-call` of an Acquire it ends what that one was granted, and its wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -12,11 +12,14 @@ from slurm_interleave.client.core.errors import (
 )
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core import events as ev
-from slurm_interleave.orchestrator.core.commands import Grant, Yielded
+from slurm_interleave.orchestrator.core.commands import Grant, WakeMe, Yielded
 from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key, Lease, Waiter
+
+# A caller who was cut off, by the network or by a restart, has so many seconds to come back to his place.
+RETURN_GRACE_S = 10.0
 
 
 class Calls:
@@ -54,8 +57,7 @@ class Calls:
         wanted = [key for key in keys if key not in state.leases]
         if not wanted:
             leases = [state.leases[key] for key in keys]
-            state.heard.update(keys)
-            # Not attached: the leases were not made for this call, so its end must not end them.
+            self._come_back(keys, event.call)
             state.out.append(Grant(leases[0], frozenset({event.call}), tuple(leases[1:])))
             return None, False
         claim = self._claim_of(wanted)
@@ -65,6 +67,27 @@ class Calls:
         state.attach(claim, {event.call})
         state.touch(state.claimed_devices(claim))
         return claim, new
+
+    def _come_back(self, keys: list[Key], call: ev.CallId) -> None:
+        """Put *call* in the place of those that were to hear of the grant and are away.
+
+        Other leases were not made for this call, so its end must not end them; nor must theirs, from now on.
+        """
+        calls = self._state.calls.get(keys[0])
+        if calls and calls <= self._state.away.keys():
+            self._state.attach(keys[0], {call})
+        else:
+            self._state.heard.update(keys)
+
+    def away(self, event: ev.Away) -> None:
+        """Keep the place of a caller for a while, and the lease that he has not heard of."""
+        state, key = self._state, self._state.callers.get(event.call)
+        if key is None:
+            return
+        state.away[event.call] = event.cut
+        state.out.append(WakeMe(ev.Cancel(event.at + RETURN_GRACE_S, event.call)))
+        if key in state.waiters:
+            state.touch(state.claimed_devices(key))
 
     def _claim_of(self, wanted: list[Key]) -> Key | None:
         """Return the waiter for exactly these members; raises `Busy` if one waits with others."""
@@ -123,6 +146,8 @@ class Calls:
         """
         state, key = self._state, self._state.detach(event.call)
         if key is None or state.calls.get(key):
+            if key in state.waiters:
+                state.touch(state.claimed_devices(key))  # who remains may be cut off
             return None
         if key in state.waiters:
             if state.waiters[key].told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.book import Device
-from slurm_interleave.orchestrator.core.calls import Calls
+from slurm_interleave.orchestrator.core.calls import RETURN_GRACE_S, Calls
 from slurm_interleave.orchestrator.core.clears import Clears
 from slurm_interleave.orchestrator.core.commands import Command, GroupChanged, Place, WakeMe
 from slurm_interleave.orchestrator.core.habits import Habits
@@ -23,8 +23,6 @@ from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.orchestrator.core.word import Word
 from slurm_interleave.sql.rows import Key
 
-# After a restart a waiter's caller has this long to come back before it loses its place.
-RETURN_GRACE_S = 10.0
 # Only the head of a queue is told each change of its place; the others are told their first one.
 TOLD_PLACES = 8
 _DEFAULTS = Rules()
@@ -71,8 +69,8 @@ class Core:
                 self._acquire(event)
             case ev.Yield():
                 self.calls.yield_(event)
-            case ev.Cancel():
-                self._cancel(event)
+            case ev.Cancel() | ev.Away():
+                self._goes(event)
             case ev.Wake() | ev.HoldCheck():
                 self._timer(event)
             case ev.Revoke() | ev.Clear():
@@ -110,7 +108,10 @@ class Core:
             self.habits.acquired(waiter, event.at)
             self.limits.queued(waiter, event.at)
 
-    def _cancel(self, event: ev.Cancel) -> None:
+    def _goes(self, event: ev.Cancel | ev.Away) -> None:
+        if isinstance(event, ev.Away):
+            self.calls.away(event)
+            return
         waiter = self.calls.cancel(event)
         if waiter is not None:
             self.switches.costs.pop(waiter, None)

@@ -124,6 +124,18 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class Away:
+    """A caller is away and expected back: his place, or the lease that crossed his leaving, is kept a while.
+
+    Who was *cut* off is passed over meanwhile; who only calls again can be granted.
+    """
+
+    at: float
+    call: CallId
+    cut: bool
+
+
+@dataclass(frozen=True)
 class Yield:
     """A member gives its devices up; epoch 0 means whichever lease it holds."""
 
@@ -207,7 +219,7 @@ class Wake:
     seq: int
 
 
-CallEvent = Acquire | Cancel | Yield | Wake | HoldCheck | Revoke | Clear
+CallEvent = Acquire | Cancel | Away | Yield | Wake | HoldCheck | Revoke | Clear
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
 SlurmEvent = Weigh | Suspended
 Event = CallEvent | NodeEvent | SlurmEvent

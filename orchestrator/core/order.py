@@ -53,9 +53,17 @@ class Order:
         return itertools.takewhile(lambda other: other != key, self._state.book.queue(device))
 
     def _queue(self, device: Device) -> Iterator[Key]:
-        """Walk those who wait for *device*, but for suspended jobs, which would hold up others."""
-        queue, suspended = self._state.book.queue(device), self._state.suspended
-        return (key for key in queue if key.job_id not in suspended) if suspended else queue
+        """Walk those who wait for *device*, but for those who would hold up others: suspended, or cut off."""
+        state, queue = self._state, self._state.book.queue(device)
+        if not (state.suspended or state.away):
+            return queue
+        return (key for key in queue if key.job_id not in state.suspended and not self._is_cut_off(key))
+
+    def _is_cut_off(self, key: Key) -> bool:
+        """Tell whether waiter *key* is passed over: all its callers were cut off."""
+        state = self._state
+        calls = state.calls.get(key)
+        return bool(calls) and not state.waiters[key].told and all(map(state.away.get, calls or ()))
 
     def rank(self, key: Key, now: float) -> tuple[float, ...]:
         """Return the rank of waiter *key*; smaller comes first. Worked out once in each state."""

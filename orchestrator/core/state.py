@@ -57,6 +57,7 @@ class State:
         self.yielded = dict(remembered.yielded)
         self.calls: dict[Key, set[CallId]] = {}
         self.callers: dict[CallId, Key] = {}
+        self.away: dict[CallId, bool] = {}  # callers who are expected back; whether they are passed over
         self.nodes_up: set[str] = set()
         self.book = DeviceBook()
         self.out: list[Command] = []
@@ -222,6 +223,7 @@ class State:
     def detach(self, call: CallId) -> Key | None:
         """Forget *call*; return the member that it stood for."""
         key = self.callers.pop(call, None)
+        self.away.pop(call, None)
         if key is not None:
             self.calls[key].discard(call)
         return key
@@ -230,6 +232,7 @@ class State:
         calls = frozenset(self.calls.pop(key, ()))
         for call in calls:
             del self.callers[call]
+            self.away.pop(call, None)
         return calls
 
     def put_lease(self, lease: Lease) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from slurm_interleave.client.connect import CALL_KEY
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 from slurm_interleave.client.core.states import Context
@@ -164,6 +165,12 @@ def groups(request: pb.AcquireRequest) -> list[str]:
     """Return the groups that a job asks for at once. Raises `BadName` and `BadArgument`."""
     also = _few(request.also, _GROUPS_MAX, "the acquire names {} more groups")
     return [parse_group_name(name) for name in (request.group, *also)]
+
+
+def call_name(context: Any) -> str:
+    """Return the name that the client gave its acquire; empty: none. Raises `BadArgument`."""
+    name = str(dict(context.invocation_metadata()).get(CALL_KEY, ""))
+    return parse_word(name, CALL_KEY) if name else ""
 
 
 def time_left(context: Any) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from slurm_interleave.client.connect import Call
-from slurm_interleave.client.core.errors import InterleaveError, UnknownGroup, WrongState
+from slurm_interleave.client.core.errors import UnknownGroup, WrongState
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_phase
 from slurm_interleave.client.core.values import parse_seconds
@@ -19,11 +19,10 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate, user_name
 from slurm_interleave.orchestrator.core.commands import Grant, Place
-from slurm_interleave.orchestrator.core.core import RETURN_GRACE_S
 from slurm_interleave.orchestrator.core.events import Revoke
 from slurm_interleave.orchestrator.links import Link, Links
+from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
-from slurm_interleave.orchestrator.services.convert import slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
 from slurm_interleave.sql.rows import Key
 
@@ -38,7 +37,6 @@ class InterleaveService(rpc.InterleaveServicer):
         self._gate = gate
         self._links = links
         self._declared = declared
-        self._keeping: set[asyncio.Task[None]] = set()
 
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> AsyncIterator[pb.AcquireUpdate]:
         """Send each change of the place in the queue, then the grant."""
@@ -50,13 +48,9 @@ class InterleaveService(rpc.InterleaveServicer):
         """Answer with the grant, or with nothing when the caller's patience is over."""
         reply = pb.AcquireUpdate()
         patience_s = parse_seconds(request.patience_s, "patience_s")
-        updates = await self._acquire(request, context, patience_s)
-        async for update in updates:
+        async for update in await self._acquire(request, context, patience_s):
             if isinstance(update, Grant):
                 reply = _acquire_update(update)
-            elif not update.calls:
-                self._keep_place(updates)
-                break
         return reply
 
     async def _acquire(
@@ -73,18 +67,16 @@ class InterleaveService(rpc.InterleaveServicer):
             time_left(context),
             independent=request.independent,
             patience_s=patience_s,
+            name=call_name(context),
         )
 
-    def _keep_place(self, updates: AsyncGenerator[Place | Grant, None]) -> None:
-        """Stay in the queue for the call that comes next; a grant in the meantime is kept for it."""
-        keeping = asyncio.create_task(_keep_for_a_while(updates))
-        self._keeping.add(keeping)
-        keeping.add_done_callback(self._keeping.discard)
-
     async def Yield(self, request: pb.YieldRequest, context: Any) -> pb.YieldReply:
-        """End a lease."""
+        """End a lease, or an acquire that was given up."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
         self._gate.require_job(await self._caller("Yield", request, context), job_id)
+        if name := call_name(context):
+            await self._arbiter.abandon(job_id, group, name)
+            return pb.YieldReply()
         pending = await self._arbiter.yield_lease(job_id, group, request.epoch)
         await asyncio.sleep(0)  # the next job's switch goes first
         return pb.YieldReply(pending_waiters=pending)
@@ -189,19 +181,6 @@ class InterleaveService(rpc.InterleaveServicer):
         if not keys and group in self._declared:
             return caller.operator or self._declared[group].open_to(user_name(caller.uid), caller.uid or 0)
         return bool(keys) and (caller.operator or any(members[key].uid == caller.uid for key in keys))
-
-
-async def _keep_for_a_while(updates: AsyncGenerator[Place | Grant, None]) -> None:
-    """Wait for the grant, and keep it: what no other call has taken when the time is over is given back."""
-
-    async def keep() -> None:
-        async for update in updates:
-            if isinstance(update, Grant):
-                await asyncio.sleep(RETURN_GRACE_S)
-
-    async with contextlib.aclosing(updates):
-        with contextlib.suppress(asyncio.TimeoutError, InterleaveError):
-            await asyncio.wait_for(keep(), RETURN_GRACE_S)
 
 
 def _acquire_update(update: Place | Grant) -> pb.AcquireUpdate:

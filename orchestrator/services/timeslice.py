@@ -16,7 +16,7 @@ from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grp
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate
 from slurm_interleave.orchestrator.core.status import GroupState
-from slurm_interleave.orchestrator.services.convert import time_left
+from slurm_interleave.orchestrator.services.convert import call_name, time_left
 from slurm_interleave.sql.rows import Part
 
 _GROUP_STATE = {
@@ -50,7 +50,7 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group_id)
         self._gate.require_job(await self._caller("Acquire", request, context), job_id)
         began = self._arbiter.now()
-        lease = await self._arbiter.acquire_lease(job_id, group, time_left(context))
+        lease = await self._arbiter.acquire_lease(job_id, group, time_left(context), call_name(context))
         # A lease that the job held already was not granted by this call.
         fresh = lease.granted >= began
         return pb.AcquireResponse(
@@ -63,6 +63,9 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
         """End the lease; the context stays on the device while nobody waits."""
         job_id, group = parse_job_id(request.job_id), parse_group_name(request.group_id)
         self._gate.require_job(await self._caller("Yield", request, context), job_id)
+        if name := call_name(context):  # the agent says it of a caller on a job's socket
+            await self._arbiter.abandon(job_id, group, name)
+            return pb.YieldResponse(success=True)
         pending = await self._arbiter.yield_lease(job_id, group, 0)
         return pb.YieldResponse(success=True, pending_waiters=pending, snapshot_deferred=pending == 0)
 

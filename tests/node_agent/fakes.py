@@ -38,6 +38,7 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
         self.cancelled = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.refuse_yield = False
+        self.yields: asyncio.Queue[tuple[ts.YieldRequest, dict[str, str]]] = asyncio.Queue()
         self._said: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
         self._orders: asyncio.Queue[pb.AgentOrder] = asyncio.Queue()
         self._server: grpc.aio.Server | None = None
@@ -120,7 +121,8 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
             raise
         return ts.AcquireResponse(success=True, waited_ms=7)
 
-    async def Yield(self, _request: ts.YieldRequest, context: Any) -> ts.YieldResponse:
+    async def Yield(self, request: ts.YieldRequest, context: Any) -> ts.YieldResponse:
+        self.yields.put_nowait((request, dict(context.invocation_metadata())))
         if self.refuse_yield:
             trailing = (("interleave-error", "NotTheHolder"),)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "job 18 holds it", trailing)

@@ -11,6 +11,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from slurm_interleave.client.connect import CALL_KEY, TOKEN_KEY
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as ts
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as ts_rpc
 from slurm_interleave.node_agent.agent import Agent
@@ -96,3 +97,17 @@ async def test_a_call_before_the_job_is_known_waits_until_it_is(
         orchestrator.orders(registered={"job_id": "17", "attempt": started.attempt})
 
         assert (await stub.Acquire(ACQUIRE)).success
+
+
+async def test_a_caller_who_goes_is_followed_by_a_yield_of_what_his_call_was_granted(
+    stub: Any, orchestrator: FakeOrchestrator
+) -> None:
+    call = stub.Acquire(ACQUIRE)
+    await asyncio.wait_for(orchestrator.acquired.wait(), 10)
+
+    call.cancel()
+
+    said, metadata = await asyncio.wait_for(orchestrator.yields.get(), 10)
+    assert (said.job_id, said.group_id) == ("17", "demo")
+    assert metadata[CALL_KEY] == orchestrator.metadata[CALL_KEY]
+    assert metadata[TOKEN_KEY] == orchestrator.metadata[TOKEN_KEY]

@@ -8,22 +8,24 @@ from typing import Any
 import pytest
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.orchestrator.daemon import Orchestrator
 from tests.orchestrator.fake_agent import FakeAgent
-from tests.orchestrator.serving import Client
+from tests.orchestrator.serving import Client, eventually
 
-GRACE = "slurm_interleave.orchestrator.services.interleave.RETURN_GRACE_S"
+GRACE = "slurm_interleave.orchestrator.core.calls.RETURN_GRACE_S"
 
 
 def soon(client: Client, job: str, patience_s: float = 10.0) -> Any:
     return client.ours.AcquireSoon(pb.AcquireRequest(job_id=job, group="demo", patience_s=patience_s))
 
 
-async def no_place_is_kept() -> None:
-    """Wait until the orchestrator, which runs in this loop, keeps no place for anybody any more."""
-    keeping = [task for task in asyncio.all_tasks() if "_keep_for_a_while" in repr(task)]
-    assert keeping
-    _, pending = await asyncio.wait(keeping, timeout=10)
-    assert not pending
+async def no_place_is_kept(orchestrator: Orchestrator) -> None:
+    """Wait until the orchestrator keeps no place for anybody any more."""
+
+    async def so() -> bool:
+        return not orchestrator.arbiter.core.state.away
+
+    await eventually(so)
 
 
 async def test_free_devices_are_granted_in_one_message(client: Client, n1: FakeAgent) -> None:
@@ -115,7 +117,7 @@ async def test_a_grant_that_nobody_comes_back_for_is_given_back_and_ends_in_one_
 
 
 async def test_a_grant_that_is_taken_in_time_is_not_given_back(
-    client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
+    orchestrator: Orchestrator, client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GRACE, 0.2)
     await client.granted("a")
@@ -124,7 +126,7 @@ async def test_a_grant_that_is_taken_in_time_is_not_given_back(
     await client.held_by("b")
     assert (await client.granted("b")).epoch == 2
 
-    await no_place_is_kept()
+    await no_place_is_kept(orchestrator)
 
     assert (await client.group()).group.locking_job == "b"
     assert await client.end("b", 2) == 0
@@ -132,7 +134,7 @@ async def test_a_grant_that_is_taken_in_time_is_not_given_back(
 
 
 async def test_a_grant_that_is_taken_and_yielded_is_not_given_back_twice(
-    client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
+    orchestrator: Orchestrator, client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GRACE, 0.2)
     await client.granted("a")
@@ -142,7 +144,7 @@ async def test_a_grant_that_is_taken_and_yielded_is_not_given_back_twice(
     await client.end("b", 2)
     assert (await client.granted("b")).epoch == 3
 
-    await no_place_is_kept()
+    await no_place_is_kept(orchestrator)
 
     assert (await client.group()).group.locking_job == "b"
     assert await client.end("b", 3) == 0

@@ -40,7 +40,7 @@ class System:
     agents: dict[str, Agent]
     jobs: dict[str, Job] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
-    timers: list[ev.Wake] = field(default_factory=list)
+    timers: list[ev.Wake | ev.HoldCheck | ev.Cancel] = field(default_factory=list)
     now: float = 1.0
     instance: int = 1
     calls: int = 0
@@ -124,6 +124,12 @@ class System:
         with contextlib.suppress(InterleaveError):
             self.tell(ev.Clear(self.now, *job.key, ev.CallId(self.calls), keep))
 
+    def cut(self, job: Job) -> None:
+        """The network cuts the job's client off, which will ask again."""
+        call, job.call = job.call, None
+        if call is not None and not job.lost:
+            self.tell(ev.Away(self.now, call, cut=True))
+
     def may_launch(self, job_id: str) -> bool:
         """Tell whether Slurm may start the job: its last run is cleaned up on all nodes that answer."""
         cleaned = all(job_id not in a.locals for a in self.agents.values() if a.connected)
@@ -201,7 +207,7 @@ class System:
         self.memory.record(commands)
         self.perform(commands)
 
-    def fire(self, wake: ev.Wake) -> None:
+    def fire(self, wake: ev.Wake | ev.HoldCheck | ev.Cancel) -> None:
         """A time that the core asked for comes."""
         self.timers.remove(wake)
         self.now = max(self.now, wake.at)

@@ -129,6 +129,11 @@ class Turns(RuleBasedStateMachine):
     def clear(self, pick: int, keep: bool) -> None:
         self.system.clear(among(faulted(self.system), pick), keep=keep)
 
+    @when(waiters)
+    @rule(pick=picks)
+    def cut(self, pick: int) -> None:
+        self.system.cut(among(waiters(self.system), pick))
+
     @when(alive)
     @rule(pick=picks)
     def kill(self, pick: int) -> None:
