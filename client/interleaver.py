@@ -52,6 +52,7 @@ class Interleaver:
             address=environ.get("INTERLEAVE_ORCHESTRATOR", ""),
             token=environ.get("INTERLEAVE_TOKEN", ""),
             unregistered=unregistered,
+            socket=environ.get("INTERLEAVE_SOCKET", ""),
         )
         return cls(Session(member))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
+import os
 import sys
 import threading
 import time
@@ -30,6 +32,7 @@ _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _REGISTRATION_GRACE_S = 30.0
 _LAST_WORD_S = 60.0
 _YIELD_TRY_S = 1.0
+_ATTEND_S = 2.0
 _ABANDON_S = 10.0  # after that the orchestrator has forgotten who did not come back
 # Who waits longer than this is told his place in the queue.
 _PATIENCE_S = 1.0
@@ -55,6 +58,7 @@ class Member:
     address: str
     token: str
     unregistered: str = ""  # why it could not be registered
+    socket: str = ""  # of the job on its node
 
 
 def say(text: str) -> None:
@@ -72,6 +76,7 @@ class Session:
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
         self._delivery: threading.Thread | None = None
+        self._attending = 0  # the process whose turns the node's agent knows of
 
     def acquire(self, phase: str, timeout_s: float | None) -> Lease:
         """Wait for the devices, through outages too.
@@ -82,11 +87,23 @@ class Session:
         began, name = time.monotonic(), uuid.uuid4().hex
         self._finish_delivery(timeout_s)
         told = _Telling(self.member, self._tell, began)
+        self._attend()
         try:
             return self._until_granted(phase, timeout_s, began, told, name)
         except BaseException:
             self._abandon(name)
             raise
+
+    def _attend(self) -> None:
+        """Tell the node's agent that this process takes turns: when it is gone, its lease need not last.
+
+        An agent that does not answer is no reason to wait.
+        """
+        if not self.member.socket or self._attending == os.getpid():
+            return
+        self._attending = os.getpid()
+        with contextlib.suppress(grpc.RpcError), open_channel(self.member.socket) as channel:
+            rpc.JobAgentStub(channel).Attend(pb.AttendRequest(pid=os.getpid()), timeout=_ATTEND_S)
 
     def _until_granted(
         self, phase: str, timeout_s: float | None, began: float, told: _Telling, name: str

@@ -20,6 +20,7 @@ from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import environment, requests, sockets
+from slurm_interleave.node_agent.attendance import Register
 from slurm_interleave.node_agent.backends.channel import ChannelMover, Channels
 from slurm_interleave.node_agent.backends.protocol import Backend
 from slurm_interleave.node_agent.config import AgentConfig
@@ -78,7 +79,8 @@ class Agent:
         self._jobs = Jobs(state, self._operations, self._folders, images, self._link.send)
         here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
         self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
-        self._watch = Watch(state, self._jobs.end, config.watch_s)
+        self._register = Register(state, self._operations.look, self._jobs.report)
+        self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self._register.look)
         self._users = Users(state, backend, self._link, config.watch_s)
         self.ready = asyncio.Event()
         self._reserved = asyncio.Event()
@@ -242,7 +244,7 @@ class Agent:
         forwarder = Forwarder(self._orchestrator, job.token, self._jobs.registered(job))
         names, request = [self._backend.name], job.request
         service = self._service(job.job_id)
-        own = JobService(job, self._drains)
+        own = JobService(job, self._drains, self._register)
         return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder], own)
 
     def _variables(self, job: Job) -> dict[str, str]:

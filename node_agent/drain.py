@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import InterleaveError, NotRegistered, SlurmFailed, WrongState
@@ -89,7 +89,7 @@ class Drains:
         _send(root, signal.SIGKILL)
         return image
 
-    async def resume(self, job: Job, asked: pb.ResumeRequest) -> AsyncIterator[pb.ResumeUpdate]:
+    async def resume(self, job: Job, asked: pb.ResumeRequest) -> AsyncGenerator[pb.ResumeUpdate, None]:
         """Bring the job's processes back to where the caller is. Raises `WrongState`."""
         caller, theirs = asked.pid, {1: asked.stdout, 2: asked.stderr}
         image = self._images.find(job.job_id, job.request.uid, job.request.group)

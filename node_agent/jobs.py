@@ -129,6 +129,7 @@ class Jobs:
             fault=context.fault,
             nodes=request.nodes,
             priority=request.priority,
+            attendance=job.attendance.value,
         )
 
     async def _is_same(self, job: Job, request: Request) -> bool:

@@ -54,7 +54,7 @@ class Operations:
     def refresh(self, job: Job) -> JobContext:
         """Look where the job's state is, remember and return it. Leaves a job with a move under way alone."""
         if job.job_id not in self._targets:
-            job.context = contexts.reconciled(job.context, self._look(job.job_id))
+            job.context = contexts.reconciled(job.context, self.look(job.job_id))
         return job.context
 
     def reported(self, job: Job) -> JobContext:
@@ -77,7 +77,7 @@ class Operations:
     def as_called(self, job: Job) -> JobContext:
         """Return what the v1alpha1 service says of *job*: where nobody can see nothing, something may be."""
         context = self.refresh(job)
-        blind = self._channel_of(job.job_id) is not None or self._look(job.job_id) is None
+        blind = self._channel_of(job.job_id) is not None or self.look(job.job_id) is None
         if context.state is Context.NONE and blind:
             return replace(context, state=Context.RESIDENT)
         return context
@@ -252,11 +252,11 @@ class Operations:
             return Outcome(Context.FAULTED, error=text)
         except Exception as error:
             log.exception("backend.broken", extra={"job": target.job, "backend": mover.name})
-            seen = self._look(target.job)
+            seen = self.look(target.job)
             return contexts.after_raise(before, seen, f"backend {mover.name} failed: {error!r}")
         return outcome
 
-    def _look(self, job_id: str) -> Seen | None:
+    def look(self, job_id: str) -> Seen | None:
         """Return what the backend sees of a job; None where it cannot look, now or ever."""
         try:
             return self.backend.look(job_id)

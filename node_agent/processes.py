@@ -41,6 +41,11 @@ def of_jobs(jobs: Iterable[str], proc: Path = Path("/proc")) -> dict[str, list[i
     return found
 
 
+def is_of_job(pid: int, job: str, proc: Path = Path("/proc")) -> bool:
+    """Tell whether a process was started with the id of *job* in its environment."""
+    return _job_of(proc / str(pid), {f"INTERLEAVE_JOB_ID={job}".encode(): job}) == job
+
+
 def _job_of(folder: Path, wanted: dict[bytes, str]) -> str | None:
     try:
         variables = (folder / "environ").read_bytes().split(b"\0")

@@ -37,14 +37,15 @@ async def serve(
     Raises `ConfigError` if *address* cannot be used.
     """
     server = grpc.aio.server(options=options)
-    v1_rpc.add_SnapshotAgentServiceServicer_to_server(service, ErrorsToStatus(server))
+    ours = ErrorsToStatus(server)
+    v1_rpc.add_SnapshotAgentServiceServicer_to_server(service, ours)
     health = health_aio.HealthServicer()
     for name in ("", *backends):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     server.add_generic_rpc_handlers(tuple(handlers))
     if own is not None:
-        rpc.add_JobAgentServicer_to_server(own, server)
+        rpc.add_JobAgentServicer_to_server(own, ours)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:

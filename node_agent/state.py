@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_interleave.client.core.errors import ConfigError
-from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.states import Attendance, Context
+from slurm_interleave.client.sim.processes import Process
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.job_processes import Owner
 
@@ -70,6 +71,8 @@ class Job:
     ended: bool = False  # its end was asked for, and is to be carried out
     had_processes: bool = False
     resumes: bool = False  # its processes were saved by a drain, and it may bring them back
+    clients: tuple[Process, ...] = ()  # that take turns for it
+    attendance: Attendance = Attendance.UNKNOWN
 
     @property
     def job_id(self) -> str:
@@ -224,8 +227,12 @@ def _job(stored: dict[str, Any]) -> Job:
     raw = _known(Job, stored)
     request = Request(**_known(Request, raw.pop("request")))
     context = _context(raw.pop("context", {}))
+    clients = tuple(Process(*client) for client in raw.pop("clients", ()))
+    attendance = Attendance(raw.pop("attendance", ""))
     return Job(
         **raw,
+        clients=clients,
+        attendance=attendance,
         request=replace(request, devices=tuple(request.devices), nodes=tuple(request.nodes)),
         context=context,
     )

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from slurm_interleave.client.core.states import SLURM_ENDED
 from slurm_interleave.node_agent import processes
-from slurm_interleave.node_agent.state import State
+from slurm_interleave.node_agent.state import Job, State
 
 log = logging.getLogger(__name__)
 _LOOKS_TO_BE_SURE = 2
@@ -32,12 +32,14 @@ class Watch:
         end: Callable[[str], Awaitable[None]],
         every_s: float,
         is_over: Callable[[str], Awaitable[bool]] | None = None,
+        notice: Callable[[Job], None] = lambda _: None,
     ) -> None:
-        """*end* ends a job; *is_over* asks Slurm about one (default: squeue)."""
+        """*end* ends a job; *is_over* asks Slurm about one (default: squeue); *notice* looks closer."""
         self._state = state
         self._end = end
         self._every_s = every_s
         self._is_over = is_over or is_over_in_slurm
+        self._notice = notice
         self._empty_looks: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -58,6 +60,7 @@ class Watch:
             if alive[job.job_id]:
                 job.had_processes = True
                 self._empty_looks.pop(job.job_id, None)
+                self._notice(job)
                 continue
             looks = self._empty_looks[job.job_id] = self._empty_looks.get(job.job_id, 0) + 1
             if await self._gone(job.job_id, job.had_processes, looks):

@@ -17,6 +17,14 @@ class Context(str, Enum):
     UNKNOWN = "unknown"  # the node's agent is away in the middle of an operation
 
 
+class Attendance(str, Enum):
+    """Whether processes that take turns for a job live on a node."""
+
+    UNKNOWN = ""  # none has said that it does
+    PRESENT = "present"  # one of them lives, or another process of the job has state on a device
+    GONE = "gone"  # none of them lives, though the job may
+
+
 class SliceState(str, Enum):
     """How a turn stands or ended; what `sinterleave` shows as State."""
 
@@ -25,6 +33,7 @@ class SliceState(str, Enum):
     YIELDED = "YIELDED"  # ended by the job's own yield
     JOB_ENDED = "JOB_ENDED"  # the job ended while it held the devices
     REVOKED = "REVOKED"  # taken back by an operator or a rule
+    ABANDONED = "ABANDONED"  # the processes that held the devices were gone, while their job lived
     FAULTED = "FAULTED"  # the device state was lost
 
 

@@ -22,6 +22,12 @@ def this_process() -> Process:
     return Process(pid, _born(pid) or 0)
 
 
+def process(pid: int) -> Process | None:
+    """Return the process that has the id *pid* now; None if there is none, or a zombie."""
+    born = _born(pid)
+    return None if born in (None, -1) else Process(pid, born or 0)
+
+
 def is_alive(process: Process) -> bool:
     """Say whether *process* runs still; a zombie does not."""
     try:

@@ -388,6 +388,11 @@ class JobAgentStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Attend = channel.unary_unary(
+                '/slurm_interleave.v1.JobAgent/Attend',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AttendRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AttendReply.FromString,
+                )
         self.Resume = channel.unary_stream(
                 '/slurm_interleave.v1.JobAgent/Resume',
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.SerializeToString,
@@ -399,6 +404,13 @@ class JobAgentServicer(object):
     """What a job asks its node's agent, at the job's own socket.
     """
 
+    def Attend(self, request, context):
+        """Says that a process takes turns for its job, from now until it ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Resume(self, request, context):
         """Brings back the processes that were saved; the stream ends with them.
         """
@@ -409,6 +421,11 @@ class JobAgentServicer(object):
 
 def add_JobAgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Attend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Attend,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AttendRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AttendReply.SerializeToString,
+            ),
             'Resume': grpc.unary_stream_rpc_method_handler(
                     servicer.Resume,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.FromString,
@@ -424,6 +441,23 @@ def add_JobAgentServicer_to_server(servicer, server):
 class JobAgent(object):
     """What a job asks its node's agent, at the job's own socket.
     """
+
+    @staticmethod
+    def Attend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.JobAgent/Attend',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AttendRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.AttendReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
     def Resume(request,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from slurm_interleave.client.core.errors import InterleaveError
-from slurm_interleave.orchestrator.core.events import CallId, Cancel, HoldCheck, Wake
+from slurm_interleave.orchestrator.core.events import AbsenceCheck, CallId, Cancel, HoldCheck, Wake
 from slurm_interleave.sql.rows import Key, Lease, Part, Row
 
 
@@ -124,7 +124,7 @@ class Yielded:
 class WakeMe:
     """Send *wake* when its time has come."""
 
-    wake: Wake | HoldCheck | Cancel
+    wake: Wake | HoldCheck | AbsenceCheck | Cancel
 
 
 @dataclass(frozen=True)

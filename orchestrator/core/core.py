@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.attendance import Absences
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.calls import RETURN_GRACE_S, Calls
 from slurm_interleave.orchestrator.core.clears import Clears
@@ -36,7 +37,8 @@ class Core:
         self.rules = rules
         self.switches = Switches(self.state, instance, beside=rules.co_resident)
         self.clears = Clears(self.state, self.switches, instance)
-        self.nodes = Nodes(self.state, self.switches, self.clears)
+        self._absences = Absences(self.state, rules)
+        self.nodes = Nodes(self.state, self.switches, self.clears, self._absences)
         self.habits = Habits()
         self._policy = policy_called(rules.policy, rules.ageing_s)
         waits = Waits(self.state)
@@ -71,7 +73,7 @@ class Core:
                 self.calls.yield_(event)
             case ev.Cancel() | ev.Away():
                 self._goes(event)
-            case ev.Wake() | ev.HoldCheck():
+            case ev.Wake() | ev.HoldCheck() | ev.AbsenceCheck():
                 self._timer(event)
             case ev.Revoke() | ev.Clear():
                 self._operator(event)
@@ -116,8 +118,11 @@ class Core:
         if waiter is not None:
             self.switches.costs.pop(waiter, None)
 
-    def _timer(self, event: ev.Wake | ev.HoldCheck) -> None:
+    def _timer(self, event: ev.Wake | ev.HoldCheck | ev.AbsenceCheck) -> None:
         key = Key(event.job_id, event.group)
+        if isinstance(event, ev.AbsenceCheck):
+            self._absences.check(event)
+            return
         if isinstance(event, ev.HoldCheck):
             self.limits.check(key, event.epoch, event.at)
             return
@@ -143,6 +148,7 @@ class Core:
                 self._told.pop(granted, None)
                 for key in state.granted_with[granted]:
                     self.limits.granted(key)
+                    self._absences.granted(key, at)
         self._tell_places(looked_at, at)
         self.state.out += map(GroupChanged, self.standings.update(self.state.take_changed(), at))
         out, state.out = state.out, []

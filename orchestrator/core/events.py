@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.states import Attendance, Context
 
 CallId = NewType("CallId", int)
 
@@ -31,6 +31,7 @@ class Registration:
     token_sha256: str = ""
     fault: str = ""
     priority: int = 0  # of a job without Slurm; 0: none is said
+    attendance: Attendance = Attendance.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,16 @@ class HoldCheck:
 
 
 @dataclass(frozen=True)
+class AbsenceCheck:
+    """A time that the core asked for has come: the processes of a lease's holder may be gone still."""
+
+    at: float
+    job_id: str
+    group: str
+    epoch: int
+
+
+@dataclass(frozen=True)
 class Revoke:
     """An operator takes a lease back: the job is saved and queued again behind the others."""
 
@@ -219,7 +230,7 @@ class Wake:
     seq: int
 
 
-CallEvent = Acquire | Cancel | Away | Yield | Wake | HoldCheck | Revoke | Clear
+CallEvent = Acquire | Cancel | Away | Yield | Wake | HoldCheck | AbsenceCheck | Revoke | Clear
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
 SlurmEvent = Weigh | Suspended
 Event = CallEvent | NodeEvent | SlurmEvent

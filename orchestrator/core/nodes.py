@@ -9,6 +9,7 @@ from typing_extensions import assert_never
 from slurm_interleave.client.core.errors import JobEnded
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.attendance import Absences
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.clears import Clears
 from slurm_interleave.orchestrator.core.state import State
@@ -19,8 +20,9 @@ from slurm_interleave.sql.rows import Key, Member, Part
 class Nodes:
     """Keeps members and parts in step with what agents and Slurm say."""
 
-    def __init__(self, state: State, switches: Switches, clears: Clears) -> None:
+    def __init__(self, state: State, switches: Switches, clears: Clears, absences: Absences) -> None:
         self._state = state
+        self._absences = absences
         self._switches = switches
         self._clears = clears
         # Attempts by node that are over, by all that is known, although the node's agent has not said so.
@@ -88,12 +90,10 @@ class Nodes:
         for part in self._state.parts_on(node):
             if (part.job_id, part.group) == (job.job_id, job.group) and part.attempt != job.attempt:
                 self.part_over(node, part.job_id, part.attempt, at)
-        known = state.parts.get(key, {}).get(node)
-        if known is not None:
-            self._reported(key, node, job.context, job.bytes, job.fault)
-        else:
+        if node not in state.parts.get(key, {}):
             self._join(node, job, at)
-            self._reported(key, node, job.context, job.bytes, job.fault)
+        self._reported(key, node, job.context, job.bytes, job.fault)
+        self._absences.reported(key, node, job.attendance, at)
 
     def _join(self, node: str, job: ev.Registration, at: float) -> None:
         state, key = self._state, Key(job.job_id, job.group)

@@ -30,6 +30,9 @@ class Rules:
     yield_grace_s: float = 30.0
     # Whether a job that does not yield then is saved under way and queued again; else it is only asked.
     force: bool = False
+    # How long the processes that took turns for a job may be gone, while their job lives, before its lease
+    # ends; 0: it lasts until the job ends.
+    gone_grace_s: float = 30.0
     # Save a context in the background when its job yields and nobody waits: off, always, or learned, that is
     # when by the learned lengths of their phases another job of its devices will ask first.
     eager: str = "off"
@@ -44,7 +47,7 @@ class Rules:
             )
         if self.eager not in EAGER:
             raise ConfigError(f"[turns] eager = {self.eager!r} is not known; known are {', '.join(EAGER)}")
-        for key in ("ageing_s", "linger_s", "max_hold_s", "yield_grace_s"):
+        for key in ("ageing_s", "linger_s", "max_hold_s", "yield_grace_s", "gone_grace_s"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"[turns] {key} = {getattr(self, key)}: must be 0 or more")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
-from slurm_interleave.client.core.states import Context, SliceState
+from slurm_interleave.client.core.states import Attendance, Context, SliceState
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse
 from slurm_interleave.orchestrator.core.events import CallId
@@ -52,6 +52,7 @@ class State:
         self.jobs: dict[str, dict[Key, None]] = {}
         self.memory: dict[Device, int] = {}
         self.footprints: dict[tuple[Key, str], int] = {}  # bytes that a context last took on a node
+        self.attended: dict[tuple[Key, str], tuple[Attendance, float]] = {}  # and since when
         self.ended: list[tuple[Key, Lease, float]] = []  # leases that ended in this event
         self.leases: dict[Key, Lease] = {}
         self.yielded = dict(remembered.yielded)
@@ -169,6 +170,7 @@ class State:
         self._devices.pop(key, None)
         self.on_node[part.node].pop(key)
         self.footprints.pop((key, part.node), None)
+        self.attended.pop((key, part.node), None)
         self.tokens.pop(part.token_sha256, None)
         self.book.vacate(key, devices)
         self.book.dequeue(self.claims.get(key, key), devices)

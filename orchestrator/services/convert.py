@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from slurm_interleave.client.connect import CALL_KEY
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
-from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.states import Attendance, Context
 from slurm_interleave.client.core.values import (
     PID_MAX,
     PRIORITY_MAX,
@@ -82,6 +82,7 @@ def registration(job: pb.JobReport, node: str) -> Registration:
         token_sha256=_digest(job_id, job.token_sha256),
         priority=parse_number(job.priority, f"job {job_id}: priority", PRIORITY_MAX, -PRIORITY_MAX),
         fault=parse_reason(job.fault),
+        attendance=_attendance(job.attendance),
     )
 
 
@@ -159,6 +160,13 @@ def context(word: str) -> Context:
         return Context(word)
     except ValueError:
         return Context.UNKNOWN
+
+
+def _attendance(word: str) -> Attendance:
+    try:
+        return Attendance(word)
+    except ValueError:
+        return Attendance.UNKNOWN
 
 
 def groups(request: pb.AcquireRequest) -> list[str]:
