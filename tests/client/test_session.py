@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -192,17 +193,17 @@ def test_an_error_of_the_orchestrator_is_raised_with_its_text(
 
 
 def test_an_interrupt_ends_an_acquire(mine: Interleaver, orchestrator: FakeOrchestrator) -> None:
-    gone = threading.Event()
+    asked, gone = threading.Event(), threading.Event()
 
     def answer(context: Any) -> Iterator[pb.AcquireUpdate]:
         context.add_callback(gone.set)
+        asked.set()
         yield queued(1)
         gone.wait(10)
 
     orchestrator.acquires.put(answer)
     script = (
-        "import os, signal, threading; from slurm_interleave.client import Interleaver\n"
-        "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "from slurm_interleave.client import Interleaver\n"
         "try: Interleaver.from_env().acquire()\n"
         "except KeyboardInterrupt: print('interrupted')"
     )
@@ -214,9 +215,11 @@ def test_an_interrupt_ends_an_acquire(mine: Interleaver, orchestrator: FakeOrche
         "INTERLEAVE_TOKEN": member.token,
     }
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=30
-    )
+    argv = [sys.executable, "-c", script]
+    with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        assert asked.wait(20)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
 
-    assert done.stdout == "interrupted\n"
+    assert said == "interrupted\n"
     assert gone.wait(10)
