@@ -8,6 +8,8 @@ from pathlib import Path
 
 from slurm_interleave.client.core.errors import ConfigError
 
+_DAYS_MAX = 36_500
+
 
 @dataclass(frozen=True)
 class OrchestratorConfig:
@@ -17,7 +19,7 @@ class OrchestratorConfig:
     listen: str = "127.0.0.1:50051"
     # SQLAlchemy URL of its memory.
     database: str = "sqlite:////var/lib/interleave/orchestrator.db"
-    # Reserved: nothing acts on it yet. Old slices are forgotten by `interleave db prune`, as from cron.
+    # Slices that ended more days ago are forgotten, at the start and each day, little by little; 0: none are.
     keep_slices_days: int = 0
     # Unix socket for the slurmctld epilog and for root on this host.
     socket: Path = Path("/run/interleave/interleaved.sock")
@@ -34,6 +36,11 @@ class OrchestratorConfig:
 
     def __post_init__(self) -> None:
         """Refuse what would let strangers in."""
+        if not 0 <= self.keep_slices_days <= _DAYS_MAX:
+            raise ConfigError(
+                f"[orchestrator] keep_slices_days = {self.keep_slices_days}: must be 0 to {_DAYS_MAX} days; "
+                "0 keeps all slices"
+            )
         if self.auth not in ("munge", "none"):
             raise ConfigError(
                 f"[orchestrator] auth = {self.auth!r} is not known; known are 'munge' and 'none'"

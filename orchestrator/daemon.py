@@ -37,6 +37,7 @@ from slurm_interleave.orchestrator.members import RegisteredMembers
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
+from slurm_interleave.orchestrator.retention import Retention
 from slurm_interleave.orchestrator.services.agent_link import AgentLinkService
 from slurm_interleave.orchestrator.services.interleave import InterleaveService
 from slurm_interleave.orchestrator.services.timeslice import TimeSliceService
@@ -70,6 +71,7 @@ class Orchestrator:
         self.port = 0  # once it is ready
         self.links = Links()
         self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups))
+        self._retention = Retention(store, self.arbiter.remember, config.keep_slices_days)
         self.reservations = Reservations(self.arbiter, store.all(Reservation))
         self._gate = Gate(config, self.arbiter.core)
         self._helper: PlacementHelper | None = None
@@ -85,6 +87,8 @@ class Orchestrator:
     async def run(self) -> None:
         """Serve; raises whatever ends a part that must not end."""
         tasks = [asyncio.create_task(self.arbiter.run(), name="arbiter")]
+        if self._config.keep_slices_days:
+            tasks.append(asyncio.create_task(self._retention.run(), name="retention"))
         if self._helper is not None:
             tasks.append(asyncio.create_task(self._helper.run(), name="placement"))
             tasks.append(asyncio.create_task(self._nudge(self._helper), name="nudge"))

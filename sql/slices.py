@@ -95,6 +95,13 @@ def count_before(engine: sa.Engine, moment: float) -> int:
         return int(db.scalar(sa.select(sa.func.count()).where(slices.c.ended < moment)) or 0)
 
 
+def oldest(engine: sa.Engine, moment: float, count: int) -> list[rows.Slice]:
+    """Return the *count* slices that ended first, of those that ended before *moment*."""
+    query = sa.select(*_COLUMNS).where(slices.c.ended < moment).order_by(*BY_END).limit(count)
+    with explained(engine), engine.connect() as db:
+        return [rows.Slice(*found) for found in db.execute(query)]
+
+
 def prune(engine: sa.Engine, moment: float) -> Iterator[int]:
     """Delete the slices that ended before *moment*, `CHUNK` in a transaction; yield how many each time.
 

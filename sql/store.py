@@ -100,6 +100,10 @@ class Store:
         """Yield pages of the ended slices that *wanted* names; see `slices.pages`."""
         return reports.pages(self._engine, wanted)
 
+    def oldest(self, before: float, count: int) -> list[rows.Slice]:
+        """Return the *count* slices that ended first, of those that ended before a moment."""
+        return reports.oldest(self._engine, before, count)
+
     def prune(self, before: float) -> Iterator[int]:
         """Delete the slices that ended before a moment, some at each step; see `slices.prune`."""
         return reports.prune(self._engine, before)
