@@ -22,7 +22,7 @@ from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.recorder import Recorder
 from slurm_interleave.sql import rows
-from slurm_interleave.sql.store import SliceFilter, Store
+from slurm_interleave.sql.store import PAGE, SliceFilter, Store
 
 
 class Agents(Protocol):
@@ -162,16 +162,20 @@ class Arbiter:
                 raise NotInTime(late) from None
         return answer.lost if isinstance(answer, cmd.Cleared) else ()
 
-    async def slices(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
-        """Return pages of ended slices, then one of those that last or wait."""
-        loop, live = (
-            asyncio.get_running_loop(),
-            [s for s in self.core.state.live_slices() if wanted.matches(s)],
-        )
-        pages = await loop.run_in_executor(None, lambda: list(self._store.slices(wanted)))
-        ended = {row.epoch for page in pages for row in page}  # some since the look at the live ones
-        live = [row for row in live if row.epoch not in ended]
-        return itertools.chain(pages, [live] if live else [])
+    async def slices(self, wanted: SliceFilter) -> AsyncGenerator[Sequence[rows.Slice], None]:
+        """Yield pages of ended slices, then of those that last or wait; each turn once.
+
+        One that ends meanwhile is among the ended ones, or still among those that lasted at the beginning.
+        """
+        live = {_turn(row): row for row in self.core.state.live_slices() if wanted.matches(row)}
+        pages, loop = self._store.slices(wanted), asyncio.get_running_loop()
+        while (page := await loop.run_in_executor(None, next, pages, None)) is not None:
+            for row in page:
+                live.pop(_turn(row), None)
+            yield page
+        rest = iter(live.values())
+        while page := tuple(itertools.islice(rest, PAGE)):
+            yield page
 
     def now(self) -> float:
         """Return the time by the arbiter's clock."""
@@ -218,6 +222,11 @@ class Arbiter:
             case cmd.GroupChanged():
                 for watcher in self._watchers:
                     watcher.put_nowait(news.group)
+
+
+def _turn(row: rows.Slice) -> tuple[str, str, float]:
+    """Return what a turn keeps from its acquire to its end."""
+    return row.job_id, row.group, row.requested
 
 
 def _remembered(store: Store) -> Remembered:

@@ -167,8 +167,9 @@ class InterleaveService(rpc.InterleaveServicer):
         """Send the slices that the caller may see, page by page."""
         caller = await self._caller("ListSlices", request, context)
         wanted = slice_filter(request, None if caller.operator else caller.uid)
-        for page in await self._arbiter.slices(wanted):
-            yield pb.SlicePage(slices=[wire_slice(row) for row in page])
+        async with contextlib.aclosing(self._arbiter.slices(wanted)) as pages:
+            async for page in pages:
+                yield pb.SlicePage(slices=[wire_slice(row) for row in page])
 
     async def _caller(self, method: str, request: Message, context: Any) -> Caller:
         return await self._gate.identify(

@@ -57,13 +57,27 @@ def copies() -> sa.Insert:
 
 
 def test_the_default_report_takes_less_than_a_second_and_200_mib(history: str) -> None:
-    argv = [sys.executable, "-m", "tests.sql.million", history, str(COUNT - TODAY)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    count, took, mib = asked(history, TODAY, "store")
 
-    count, took, mib = map(float, done.stdout.split())
     assert count == TODAY
     assert took < 1.0
     assert mib < 200
+
+
+def test_what_the_orchestrator_sends_takes_no_more_memory_for_ten_times_as_many(history: str) -> None:
+    few, _, little = asked(history, TODAY, "arbiter")
+    many, _, much = asked(history, 10 * TODAY, "arbiter")
+
+    assert (few, many) == (TODAY, 10 * TODAY)
+    assert much < little + 20
+
+
+def asked(history: str, last: int, reader: str) -> tuple[float, float, float]:
+    """Return how many of the *last* slices another process got, in which time, with which peak of memory."""
+    argv = [sys.executable, "-m", "tests.sql.million", history, str(COUNT - last), reader]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    count, took, mib = map(float, done.stdout.split())
+    return count, took, mib
 
 
 def test_a_report_of_everything_has_its_first_page_at_once(history: str) -> None:
