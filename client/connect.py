@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from slurm_interleave.client.core import munge
+from slurm_interleave.client.core.addresses import check_address
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError, by_name
 
 TOKEN_KEY = "interleave-token"
@@ -47,6 +48,10 @@ class ClientConfig:
     munge_socket: str = ""
     # Socket of this node's agent, at which jobs register where there is no Slurm.
     agent_socket: Path = Path("/run/interleave/register.sock")
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for what is no address."""
+        check_address(self.orchestrator, "[client] orchestrator")
 
 
 @dataclass(frozen=True)

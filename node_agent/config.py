@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_interleave.client.core.addresses import check_address, is_loopback
 from slurm_interleave.client.core.config import load_section
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.sim.settings import SimConfig
@@ -69,7 +69,10 @@ class AgentConfig:
             seconds = getattr(self, key)
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ConfigError(f"[agent] {key} = {seconds}: must be more than 0 seconds, and finite")
-        if self.listen and not _is_loopback(self.listen):
+        check_address(self.orchestrator, "[agent] orchestrator")
+        if self.listen:
+            check_address(self.listen, "[agent] listen", lowest=0)
+        if self.listen and not is_loopback(self.listen):
             raise ConfigError(
                 f"[agent] listen = {self.listen!r}: callers of the v1alpha1 service do not say who they are, "
                 "so it is served on loopback alone, as in 127.0.0.1:9001"
@@ -109,11 +112,3 @@ def load(path: Path | None, flags: dict[str, object]) -> tuple[AgentConfig, SimC
 
 def _for_node(path: Path, node: str) -> Path:
     return Path(str(path).replace("%n", node))
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

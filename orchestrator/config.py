@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_interleave.client.core.addresses import check_address, is_loopback
 from slurm_interleave.client.core.errors import ConfigError
 
 _DAYS_MAX = 36_500
@@ -36,6 +36,7 @@ class OrchestratorConfig:
 
     def __post_init__(self) -> None:
         """Refuse what would let strangers in."""
+        check_address(self.listen, "[orchestrator] listen", lowest=0)
         if not 0 <= self.keep_slices_days <= _DAYS_MAX:
             raise ConfigError(
                 f"[orchestrator] keep_slices_days = {self.keep_slices_days}: must be 0 to {_DAYS_MAX} days; "
@@ -50,14 +51,3 @@ class OrchestratorConfig:
                 f"[orchestrator] listen = {self.listen!r} with auth = 'none' would let anybody on the "
                 "network take the devices; set auth = 'munge' or listen on 127.0.0.1"
             )
-
-
-def is_loopback(address: str) -> bool:
-    """Tell whether *address* can be reached from this host alone."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
