@@ -47,6 +47,11 @@ class Orchestrator:
         reply: pb.StatusReply = self._stub.GetStatus(request, metadata=who, timeout=TIMEOUT_S)
         return reply
 
+    def watch(self, group: str = "") -> Any:
+        """Return a stream of the changes of *group*, or of all groups: first all of it."""
+        request = pb.StatusRequest(group=group)
+        return self._stub.Watch(request, metadata=self._who("Watch", request))
+
     def revoke(self, job_id: str, group: str) -> None:
         """Take the devices of *group* from a job. Raises `NotTheHolder`, `Denied`."""
         request = pb.RevokeRequest(job_id=job_id, group=group)

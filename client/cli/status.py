@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from slurm_interleave.client.cli.fields import DURATION, LIST, RIGHT_TEXT, TEXT,
 from slurm_interleave.client.cli.link import orchestrator
 from slurm_interleave.client.cli.query import source_options
 from slurm_interleave.client.cli.times import time_text
+from slurm_interleave.client.cli.watch import Groups, follow, is_terminal
 from slurm_interleave.client.core.names import parse_group_name
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -29,6 +31,8 @@ _TELLING = (
     (Context.RESIDENT, "warm"),
     (Context.SAVED, "saved"),
 )
+
+_HEAD = 2  # lines of a table's heading
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,29 @@ _COLUMNS: tuple[Column[Line], ...] = (
 @click.argument("group", required=False)
 @click.option("--json", "json_", is_flag=True, help="JSON, with the names of interleave_v1.proto.")
 @click.option("-n", "--noheader", is_flag=True, help="No headings.")
+@click.option("-w", "--watch", "watch_", is_flag=True, help="Again at each change, until Ctrl-C.")
 @source_options
-def status(group: str | None, json_: bool, noheader: bool, config: str | None, address: str | None) -> None:
+def status(
+    group: str | None, json_: bool, noheader: bool, watch_: bool, config: str | None, address: str | None
+) -> None:
     """Show the groups that you may see, or GROUP alone, and what each member does now.
 
     A member holds the devices, waits for them, is warm (yielded, its state still on the devices), saved (its
     state is in host memory), faulted, or idle (nothing on a device).
+
+    With --watch a terminal shows the present state; elsewhere each change is a line that begins with its
+    time, or with --json an object.
     """
     name = parse_group_name(group) if group else ""
+    if watch_:
+        _watch(name, json_, noheader, follow(config, address, name))
+        return
     with orchestrator(config, address) as link:
         reply = link.status(name)
     if json_:
         click.echo(json.dumps(_as_dict(reply), indent=2))
         return
-    fields = [Field(column, None, column.kind.right) for column in _COLUMNS]
-    lines = list(_lines(reply, time.time()))
-    for text in render.table(fields, lines, heading=not noheader, limit=render.terminal_width()):
+    for text in _table(_lines(reply.groups, time.time()), heading=not noheader):
         click.echo(text)
     for node in reply.nodes:
         for seen in node.trespasses:
@@ -91,8 +102,70 @@ def status(group: str | None, json_: bool, noheader: bool, config: str | None, a
             click.echo(f"node {node.name}: its agent has been away since {time_text(node.since)}", err=True)
 
 
-def _lines(reply: pb.StatusReply, now: float) -> Iterator[Line]:
-    for group in reply.groups:
+def _watch(name: str, json_: bool, noheader: bool, news: Generator[Groups | None, None, None]) -> None:
+    """Show *news* until Ctrl-C, which is how one ends it."""
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(news):
+        if json_:
+            _write_objects(news)
+        elif is_terminal():
+            _draw(news, name, heading=not noheader)
+        else:
+            _write_lines(news, heading=not noheader)
+
+
+def _write_objects(news: Iterable[Groups | None]) -> None:
+    for groups in filter(None, news):
+        changed = [_as_dict(groups.now[name]) for name in groups.changed]
+        print(json.dumps({"time": time.time(), "groups": changed, "gone": groups.gone}), flush=True)
+
+
+def _draw(news: Iterable[Groups | None], name: str, *, heading: bool) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    groups, nothing = Groups(), f"no group {name}" if name else "no group"
+    with Live(auto_refresh=False) as live:
+        for update in news:
+            groups = update or groups
+            lines = _lines(groups.now.values(), time.time())
+            table = "\n".join(_table(lines, heading=heading)) if groups.now else nothing
+            live.update(Text(table, no_wrap=True), refresh=True)
+
+
+def _write_lines(news: Iterable[Groups | None], *, heading: bool) -> None:
+    """Write what each member of a changed group does, if that is new."""
+    written: dict[tuple[str, str], Line] = {}
+    for groups in filter(None, news):
+        now, fresh = time.time(), []
+        for line in _present(groups, written, now):
+            key = (line.group, line.job_id)
+            if written.get(key) != replace(line, since_s=None):
+                fresh.append(line)
+                written[key] = replace(line, since_s=None)
+        head = _HEAD if heading and fresh else 0
+        for number, text in enumerate(_table(fresh, heading=heading) if fresh else ()):
+            print(f"{time_text(now) if number >= head else '':19} {text}", flush=True)
+        heading = heading and not head
+        written = {key: line for key, line in written.items() if line.does != "gone"}
+
+
+def _present(groups: Groups, written: Iterable[tuple[str, str]], now: float) -> list[Line]:
+    """Return the lines of the changed groups, and one for each member or group that is gone."""
+    lines = list(_lines([groups.now[name] for name in groups.changed], now))
+    here = {(line.group, line.job_id) for line in lines}
+    looked_at = {*groups.changed, *groups.gone}
+    states = {line.group: line.state for line in lines}
+    gone = [key for key in written if key[0] in looked_at and key not in here]
+    return lines + [Line(group, states.get(group, ""), job, does="gone") for group, job in gone]
+
+
+def _table(lines: Iterable[Line], *, heading: bool) -> Iterator[str]:
+    fields = [Field(column, None, column.kind.right) for column in _COLUMNS]
+    return render.table(fields, list(lines), heading=heading, limit=render.terminal_width())
+
+
+def _lines(groups: Iterable[pb.GroupStatus], now: float) -> Iterator[Line]:
+    for group in sorted(groups, key=lambda group: group.name):
         if not group.members:
             yield Line(group.name, group.state)
         for member in group.members:

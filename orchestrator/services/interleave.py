@@ -127,11 +127,13 @@ class InterleaveService(rpc.InterleaveServicer):
         caller, core = await self._caller("Watch", request, context), self._arbiter.core
         group = parse_group_name(request.group) if request.group else ""
         with self._arbiter.watching() as news:
-            changed = set(core.state.groups)
+            changed, told = set(core.state.groups), set[str]()
             while True:
                 wanted = {name for name in changed if group in ("", name)}
-                gone = sorted(name for name in wanted if name not in core.state.groups)
                 seen = sorted(name for name in wanted if self._may_see(caller, name))
+                # Whoever never saw a group does not learn its name from its end.
+                gone = sorted(wanted.intersection(told).difference(seen))
+                told = told.union(seen).difference(gone)
                 now = self._arbiter.now()
                 yield pb.WatchUpdate(groups=[group_status(core, name, now) for name in seen], gone=gone)
                 changed = {await news.get()}

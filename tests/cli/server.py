@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent import futures
@@ -30,6 +31,7 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self.refusal = refusal
         self.discarded: list[pb.ContextStatus] = []
         self.drained: list[pb.DrainUpdate] = []
+        self.news: queue.Queue[pb.WatchUpdate | None] = queue.Queue()  # None ends a stream
         self.requests: list[Any] = []
         self.metadata: list[dict[str, str]] = []
 
@@ -43,6 +45,13 @@ class GivenOrchestrator(rpc.InterleaveServicer):
     def GetStatus(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         self._note(request, context)
         return self.reply
+
+    def Watch(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> Iterator[pb.WatchUpdate]:
+        self._note(request, context)
+        context.add_callback(lambda: self.news.put(None))
+        yield pb.WatchUpdate(groups=self.reply.groups)
+        while (update := self.news.get()) is not None:
+            yield update
 
     def Revoke(self, request: pb.RevokeRequest, context: grpc.ServicerContext) -> pb.RevokeReply:
         self._note(request, context)
@@ -66,11 +75,11 @@ class GivenOrchestrator(rpc.InterleaveServicer):
 
 
 @contextmanager
-def served(orchestrator: GivenOrchestrator) -> Iterator[str]:
-    """Serve *orchestrator* on a free port of loopback; yield its address."""
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
+def served(orchestrator: GivenOrchestrator, address: str = "127.0.0.1:0") -> Iterator[str]:
+    """Serve *orchestrator* on a free port of loopback, or at *address*; yield its address."""
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=2), options=(("grpc.so_reuseport", 0),))
     rpc.add_InterleaveServicer_to_server(orchestrator, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(address)
     server.start()
     try:
         yield f"127.0.0.1:{port}"

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+from slurm_interleave.client.connect import TOKEN_KEY
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client
@@ -61,3 +62,24 @@ async def test_the_live_view_shows_all_at_first_and_then_each_change(client: Cli
 
 async def last(call: Any) -> Any:
     return [update async for update in call][-1]
+
+
+async def test_the_end_of_a_group_is_told_to_nobody_who_did_not_see_it(client: Client, n1: FakeAgent) -> None:
+    tokens = [await n1.start(job, group, 1, uid=uid) for job, group, uid in (("x", "xs", 7), ("y", "ys", 8))]
+    watches = [client.ours.Watch(pb.StatusRequest(), metadata=((TOKEN_KEY, token),)) for token in tokens]
+    first = [await watch.read() for watch in watches]
+    assert [[group.name for group in update.groups] for update in first] == [["xs"], ["ys"]]
+
+    await n1.end("y")
+
+    while not (gone := (await watches[1].read()).gone):
+        pass
+    assert list(gone) == ["ys"]
+    await n1.start("z", "xs", 1, uid=7)
+    names: set[str] = set()
+    while "xs" not in names:
+        update = await watches[0].read()
+        names |= {*update.gone, *(group.name for group in update.groups)}
+    assert names == {"xs"}
+    for watch in watches:
+        watch.cancel()
