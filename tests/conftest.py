@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from lab import Cluster, why_not
 from lab.databases import SERVERS
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what tests start: a shell has it ignored by what runs in its background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
