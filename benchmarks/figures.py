@@ -69,6 +69,12 @@ GOALS = (
         2,
         _ratio("handover_1000_waiters_us", "p50", "handover_small_us"),
     ),
+    Goal(
+        "handover beside 100 busy groups, one operation stuck",
+        "x none stuck",
+        1.5,
+        _ratio("handover_beside_stuck_us", "p50", "handover_beside_busy_us"),
+    ),
     Goal("resident memory, 10,000 members", "MiB", 250, lambda figures: figures["rss_10000_members_mib"]),
     Goal("restart to first grant, 1,000 groups", "s", 2, lambda figures: figures["restart_1000_groups_s"]),
 )

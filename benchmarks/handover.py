@@ -17,6 +17,7 @@ from databases import KINDS, LabError, database_of
 from figures import Result, merged, reached, spread, table
 from members import Channels, Job, Member, channel, fleet, nodes
 from stand import Broken, Server, Stand
+from stuck import Stuck
 
 # What the policies of switches are measured with: a move of a context, and from a yield to the next acquire.
 MOVE_S, APART_S = 0.01, 0.02
@@ -79,6 +80,8 @@ class Bench:
             name: await self._fleet(stack, name, groups=1, members=2, turns=turns, move_s=MOVE_S)
             for name, turns in POLICIES.items()
         }
+        self._stuck = Stuck(await self._stand.orchestrator("stuck"))
+        await self._stuck.start(stack)
 
     async def _fleet(
         self,
@@ -110,6 +113,7 @@ class Bench:
         result |= await self._throughput()
         for name, policy in self._policies.items():
             result |= await self._switches(name, policy.members(2))
+        result |= await self._stuck.round(size.handovers)
         result["commit_us"] = spread(measures.commits(self._stand.database("small"), size.calls))
         result["rss_10000_members_mib"] = self._large.server.rss_mib()
         result["restart_1000_groups_s"] = await self._restart()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
@@ -31,6 +31,7 @@ class FakeAgent:
         self.address, self.node, self.metadata = address, node, metadata
         self.jobs: dict[str, pb.JobReport] = {}
         self.answers = True
+        self.hangs: set[str] = set()  # jobs whose operations do not end
         self.orders: list[pb.Operate] = []
         self.messages: list[int] = []  # how many orders came in each
         self.ordered: asyncio.Queue[pb.Operate] = asyncio.Queue()
@@ -139,14 +140,18 @@ class FakeAgent:
                     self.drains.put_nowait(order.drain)
                 if order.HasField("stop"):
                     self.stops.put_nowait(order.stop)
-                if order.operate:
-                    self.messages.append(len(order.operate))
-                for operate in order.operate:
-                    self.orders.append(operate)
-                    self.ordered.put_nowait(operate)
-                    waiting.append(operate)
-                    while self.answers and waiting:
-                        await self.done(waiting.popleft())
+                await self._take(order.operate, waiting)
+
+    async def _take(self, orders: Sequence[pb.Operate], waiting: deque[pb.Operate]) -> None:
+        if orders:
+            self.messages.append(len(orders))
+        for operate in orders:
+            self.orders.append(operate)
+            self.ordered.put_nowait(operate)
+            if operate.job_id not in self.hangs:
+                waiting.append(operate)
+            while self.answers and waiting:
+                await self.done(waiting.popleft())
 
 
 @contextlib.asynccontextmanager
