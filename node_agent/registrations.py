@@ -113,8 +113,11 @@ class Registrations:
         for job in self._state.jobs.values():
             request = job.request
             is_it = (request.pid, request.started) == (process.pid, process.started)
-            if not job.ended and (is_it or (job.job_id == job_id and request.pid)):
-                return job
+            if job.ended or not (is_it or job.job_id == job_id):
+                continue
+            if not request.pid or request.uid != process.uid:
+                raise Denied(f"job {job.job_id} is not yours")
+            return job
         return None
 
     async def _begin(
