@@ -17,6 +17,8 @@ _VERBS = {
     Verb.RESTORE: pb.Operate.RESTORE,
     Verb.DISCARD: pb.Operate.DISCARD,
 }
+# A node whose clock was set back is believed again after this.
+_CLOCK_S = 60.0
 
 
 @dataclass
@@ -57,7 +59,16 @@ class Links:
     def __init__(self) -> None:
         self._links: dict[str, Link] = {}
         self._drains: dict[tuple[str, str], asyncio.Future[pb.DrainUpdate]] = {}  # by node and job
+        self._hellos: dict[str, tuple[float, float]] = {}  # of each node the last: when it was sent, and came
         self.changed = asyncio.Event()
+
+    def is_overtaken(self, node: str, sent: float, now: float) -> bool:
+        """Take note of a hello; tell whether a later one came before it, as from an agent killed since."""
+        last, came = self._hellos.get(node, (0.0, now))
+        if 0 < sent < last and now - came < _CLOCK_S:
+            return True
+        self._hellos[node] = sent, now
+        return False
 
     def open(self, link: Link) -> None:
         """Make *link* the one of its node."""

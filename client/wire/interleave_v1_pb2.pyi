@@ -427,18 +427,20 @@ class AttendReply(_message.Message):
     def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "version", "devices", "jobs", "trespass")
+    __slots__ = ("node", "version", "devices", "jobs", "trespass", "sent")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     TRESPASS_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     jobs: _containers.RepeatedCompositeFieldContainer[JobReport]
     trespass: str
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., trespass: _Optional[str] = ...) -> None: ...
+    sent: float
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., trespass: _Optional[str] = ..., sent: _Optional[float] = ...) -> None: ...
 
 class JobOver(_message.Message):
     __slots__ = ("job_id", "attempt")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from slurm_interleave.client.connect import NODE_KEY, Call
-from slurm_interleave.client.core.errors import BadArgument, BadName, Denied, InterleaveError
+from slurm_interleave.client.core.errors import BadArgument, BadName, Denied, InterleaveError, WrongState
 from slurm_interleave.client.core.names import excerpt
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -67,6 +67,9 @@ class AgentLinkService(rpc.AgentLinkServicer):
                 self._arbiter.post(ev.NodeDown(self._arbiter.now(), link.node))
 
     def _welcome(self, hello: Hello) -> Link:
+        with _refusing(hello.node):
+            if self._links.is_overtaken(hello.node, hello.sent, self._arbiter.now()):
+                raise WrongState(f"node {hello.node}: a later hello of its agent has come before this one")
         link = Link(hello.node, tuple(index for index, _ in hello.memory), self._arbiter.now())
         known = [reservation(placement) for placement in self._reservations.on_node(hello.node)]
         welcome = pb.Welcome(cluster=self._cluster, reservations=known)

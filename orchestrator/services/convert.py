@@ -40,12 +40,13 @@ _Values = TypeVar("_Values", bound=Sequence[Any])
 
 @dataclass(frozen=True)
 class Hello:
-    """What an agent says first: its node, the memory of each device in bytes, the jobs there."""
+    """What an agent says first: its node, the memory of each device in bytes, the jobs there; and when."""
 
     node: str
     memory: tuple[tuple[int, int], ...]
     jobs: tuple[Registration, ...]
     trespass: str
+    sent: float
 
 
 def hello(said: pb.Hello) -> Hello:
@@ -58,7 +59,8 @@ def hello(said: pb.Hello) -> Hello:
     jobs = tuple(registration(job, node) for job in said.jobs)
     if len({(job.job_id, job.group) for job in jobs}) < len(jobs):
         raise BadArgument(f"node {node} names one of its jobs twice")
-    return Hello(node, tuple(memory.items()), jobs, parse_label(said.trespass))
+    sent = parse_moment(said.sent, "when a hello was sent")
+    return Hello(node, tuple(memory.items()), jobs, parse_label(said.trespass), sent)
 
 
 def registration(job: pb.JobReport, node: str) -> Registration:

@@ -126,3 +126,19 @@ async def test_the_moves_of_a_switch_go_in_one_message(client: Client, n1: FakeA
         await client.unlock(job)
 
     assert n1.messages == [1, 2, 2]
+
+
+async def test_a_hello_that_a_later_one_has_overtaken_is_refused(client: Client, n1: FakeAgent) -> None:
+    await n1.close()
+    newer, older = n1.hello(), FakeAgent(n1.address).hello()
+    newer.sent, older.sent = 2.0, 1.0
+    await n1.connect(hello=pb.AgentMessage(hello=newer))
+    killed = FakeAgent(n1.address)
+
+    with pytest.raises(grpc.aio.AioRpcError, match="a later hello of its agent has come before"):
+        await killed.connect(hello=pb.AgentMessage(hello=older))
+    await killed.close()
+
+    assert (await client.lock("a")).success
+    await client.unlock("a")
+    assert (await client.lock("b")).success, "its orders go to the newer stream"
