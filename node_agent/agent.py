@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -162,8 +163,8 @@ class Agent:
             await self._reserved.wait()
 
     def _hello(self) -> pb.Hello:
-        """Return the whole truth of this node."""
-        self._told = {job.job_id: job for job in self._state.jobs.values() if not job.ended}
+        """Return the whole truth of this node: a job whose end is not carried out yet is here still."""
+        self._told = dict(self._state.jobs)
         return pb.Hello(
             node=self._config.node,
             version=version("slurm-interleave"),
@@ -173,6 +174,7 @@ class Agent:
             ],
             jobs=[self._jobs.describe(job) for job in self._told.values()],
             trespass=self._config.trespass,
+            sent=time.time(),
         )
 
     def _take(self, order: pb.AgentOrder) -> None:

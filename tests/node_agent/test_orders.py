@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,19 @@ from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.noop import NoopBackend
+from slurm_interleave.node_agent.backends.protocol import Target
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.node_agent.fakes import FakeOrchestrator, config, hook, running, start_job, until
+from slurm_interleave.node_agent.contexts import Outcome
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    eventually,
+    hook,
+    running,
+    start_job,
+    until,
+)
 
 MIB = 1 << 20
 
@@ -186,3 +199,46 @@ async def test_the_results_of_orders_in_one_message_come_one_after_the_other(
 
     results = [await orchestrator.hears("done") for _ in range(2)]
     assert [done.operation_id for done in results] == ["1-1", "1-2"]
+
+
+class SlowDiscard(NoopBackend):
+    """Forgets a state when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__("n1", 1)
+        self.may_end = asyncio.Event()
+
+    async def discard(self, target: Target) -> Outcome:
+        await self.may_end.wait()
+        return await super().discard(target)
+
+
+async def test_a_job_is_told_of_until_its_state_is_gone(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    backend = SlowDiscard()
+    async with running(config(folder, orchestrator.address), sim, backend):
+        await start_job(folder)
+        await orchestrator.hears("started")
+        end = asyncio.create_task(hook(folder, verb="job-end", job="17"))
+        await eventually_ended(folder)
+
+        await orchestrator.stop()
+        await orchestrator.start()
+        hello = await orchestrator.hears("hello")
+        backend.may_end.set()
+        over = await orchestrator.hears("over")
+        await end
+
+    assert [job.job_id for job in hello.jobs] == ["17"]
+    assert over.job_id == "17"
+
+
+async def eventually_ended(folder: Path) -> None:
+    """Wait until the agent has taken note of the end."""
+
+    async def noted() -> bool:
+        stored = json.loads((folder / "state" / "agent.json").read_text())
+        return all(job["ended"] for job in stored["jobs"])
+
+    await eventually(noted)
