@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -224,7 +223,8 @@ class Operations:
         return self._channel_of(job.job_id) or self.backend
 
     async def _run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
-        before, start = job.context, time.monotonic()
+        loop = asyncio.get_running_loop()
+        before, start = job.context, loop.time()
         target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended)
         self._targets[job.job_id] = target
         self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
@@ -236,8 +236,8 @@ class Operations:
             del self._targets[job.job_id], self._limits[job.job_id]
         job.context = contexts.after(outcome, verb, before, in_app=mover.in_app)
         self._state.save_context(job)
-        seconds = time.monotonic() - start
-        asyncio.get_running_loop().call_later(_LOG_S, self._log, job, verb, mover, outcome, seconds)
+        seconds = loop.time() - start
+        loop.call_later(_LOG_S, self._log, job, verb, mover, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)
 
     async def _ask(self, mover: Mover, verb: Verb, target: Target, before: JobContext) -> Outcome:

@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -64,13 +65,14 @@ class Orchestrator:
         rules: Rules,
         store: Store,
         groups: Mapping[str, DeclaredGroup] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
         self._groups = groups or {}
         self.ready = asyncio.Event()
         self.port = 0  # once it is ready
         self.links = Links()
-        self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups))
+        self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups), clock)
         self._retention = Retention(store, self.arbiter.remember, config.keep_slices_days)
         self.reservations = Reservations(self.arbiter, store.all(Reservation))
         self._gate = Gate(config, self.arbiter.core)

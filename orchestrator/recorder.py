@@ -75,7 +75,8 @@ class Recorder:
 
     def submit(self, commands: Sequence[cmd.Command]) -> asyncio.Future[Sequence[cmd.Command]]:
         """Record *commands* and carry them out in their turn; the future ends then."""
-        batch, now = _Batch(commands, asyncio.get_running_loop().create_future()), time.monotonic()
+        loop = asyncio.get_running_loop()
+        batch, now = _Batch(commands, loop.create_future()), loop.time()
         self._busy = now - self._recent[0] < _WITHIN_S
         self._recent.append(now)
         if self._at_once and self._idle and not self._busy and not self._work.is_set():
