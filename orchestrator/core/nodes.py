@@ -12,9 +12,11 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.attendance import Absences
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.clears import Clears
-from slurm_interleave.orchestrator.core.state import State
+from slurm_interleave.orchestrator.core.state import IN_MOTION, State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.sql.rows import Key, Member, Part
+
+_MAY_BE_THERE = IN_MOTION | {Context.RESIDENT}
 
 
 class Nodes:
@@ -184,8 +186,9 @@ class Nodes:
             # The result of the operation, kept here, will tell.
             state.set_context(key, node, Context.UNKNOWN, size, state.parts[key][node].operation)
             return
-        lease = state.leases.get(key)
-        if lease is not None and context is Context.NONE:
+        lease, known = state.leases.get(key), state.parts[key][node].context
+        if context is Context.NONE and (lease is not None or known in _MAY_BE_THERE):
+            # Since the agent looked, it may have held and yielded; or the agent cannot see. A snapshot will.
             context = Context.RESIDENT
         if lease is not None and context is Context.SAVED:
             # It was yielded, and saved after that, but the host lost the record of it.

@@ -247,3 +247,14 @@ def test_a_job_may_save_itself_through_its_own_agent(bench: Bench) -> None:
     bench.yield_("b")
     moves = of(Operate, bench.acquire("a"))
     assert [move.verb for move in moves] == [Verb.SNAPSHOT, Verb.RESTORE]
+
+
+def test_a_word_of_nothing_that_is_older_than_a_turn_does_not_free_the_devices() -> None:
+    bench = Bench()
+    bench.start("a")
+    bench.start("b")
+    bench.turn("a")
+
+    bench.node_up("n1", report("a"), report("b"))  # looked before the turn, or cannot see
+
+    assert orders(bench.acquire("b")) == [("snapshot", "a", "n1")]
