@@ -2,6 +2,7 @@
 # make test   all tests
 # make bench  the benchmarks
 # make gpu-check  the cuda backend on a machine with NVIDIA devices
+# make soak   ten thousand handovers while daemons are killed (tests/crash)
 # make check  lint, types, import rules, generated code
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -11,7 +12,7 @@ SLURM ?= yes
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test bench gpu-check check lint types protos protos-check plugin packages clean
+.PHONY: demo test bench gpu-check soak check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -32,6 +33,9 @@ bench: $(VENV)/.ready
 # Nothing is installed for it: it is meant for machines that come with PyTorch.
 gpu-check: build/gpu
 	@PYTHONPATH=$(CURDIR)/build/gpu $(PYTHON) benchmarks/gpu_check.py $(ARGS)
+
+soak: $(VENV)/.ready
+	INTERLEAVE_HANDOVERS=10000 $(BIN)/python -m pytest tests/crash -s $(ARGS)
 
 check: lint types protos-check
 

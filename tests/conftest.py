@@ -18,6 +18,11 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what replays one history of tests/simulation."""
+    parser.addoption("--seed", type=int, default=None, help="the one seed that tests/simulation runs")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a real Slurm or a database server where there is none; on CI that is a failure."""
     needs = {"slurm": why_not, **{kind: server.why_not for kind, server in SERVERS.items()}}

@@ -1,0 +1,284 @@
+"""Slurm: jobs start and end, prologs and epilogs run, or do not; and the jobs themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.util import await_only, greenlet_spawn
+
+from slurm_interleave.client.core.errors import InterleaveError, StaleLease
+from slurm_interleave.client.interleaver import Interleaver
+from slurm_interleave.client.session import Member, Session
+from slurm_interleave.orchestrator.core.book import Device
+from slurm_interleave.orchestrator.placement.plan import Placement
+from tests.simulation.loop import Process
+from tests.simulation.machines import call_hook
+from tests.simulation.nodes import DEVICES, Memory, Node
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_TRIES = 4
+
+
+@dataclass
+class Run:
+    """One run of a job: it has a new one each time that it is requeued."""
+
+    job: str
+    group: str
+    places: dict[str, tuple[int, ...]]
+    size: int
+    turns: int  # that it still wants
+    process: Process | None = None
+    over: bool = False  # by Slurm's books
+    environment: dict[str, str] = field(default_factory=dict)
+    waits_since: float | None = None
+    over_at: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """All its devices."""
+        return frozenset(Device(node, i) for node, indices in self.places.items() for i in indices)
+
+
+class Slurm:
+    """The controller, which does not die here, and the hooks on each node."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.runs: dict[str, Run] = {}
+        self._ids = itertools.count(1)
+        self.process = Process(world.loop, "slurm")
+
+    def submit(self, turns: int, job: str = "") -> None:
+        """Start a job, or the next run of one, on devices by dice."""
+        dice, up = self._world.dice, [node.name for node in self._world.nodes.values() if node.up]
+        if not up:
+            return
+        # Who places nothing does not know a job's other nodes.
+        count = dice.weighted([1, 2], [0.7, 0.3]) if self._world.places else 1
+        sets: list[tuple[int, ...]] = [(0,), (0,), (1,), (2,), (0, 1), (1, 2)]
+        indices = dice.among(sets)
+        names = sorted({dice.among(up) for _ in range(count)})
+        assert max(indices) < DEVICES
+        group = dice.among(self._world.groups)
+        job = job or str(next(self._ids))
+        run = Run(job, group, dict.fromkeys(names, indices), dice.number(20, 90), turns)
+        self.runs[job] = run
+        self.process.spawn(self._life(run), f"job {job}")
+
+    def is_over(self, job: str) -> bool:
+        """Tell what squeue says."""
+        run = self.runs.get(job)
+        return run is None or run.over
+
+    def cancel(self, run: Run) -> None:
+        """End a job before its time."""
+        self._world.observer.given_up(run.job)
+        run.over = True
+        run.over_at.set()
+
+    async def _life(self, run: Run) -> None:
+        world, dice = self._world, self._world.dice
+        world.happens("job", run.job, run.group, run.places, "starts")
+        try:
+            if world.places:
+                await self._reserve(run)
+            for node in run.places:
+                world.nodes[node].memories[run.job] = Memory(run.job, run.places[node], run.size)
+            started = await asyncio.gather(*(self._prolog(run, world.nodes[node]) for node in run.places))
+            if all(started) and not run.over:
+                first = min(run.places)
+                self.start_client(run, started[sorted(run.places).index(first)])
+                await run.over_at.wait()
+        finally:
+            run.over = True
+        await asyncio.sleep(dice.about(0.05))
+        self._kill(run)
+        world.happens("job", run.job, run.group, "", "over")
+        await self._epilogs(run)
+
+    def start_client(self, run: Run, environment: Mapping[str, str]) -> None:
+        """Start the job's script, also again after it has died."""
+        run.environment = dict(environment)
+        process = run.process = Process(self._world.loop, f"client-{run.job}")
+        process.at_end[lambda: self._client_ended(run, process)] = None
+        process.spawn(self._script(run), "script")
+
+    def _client_ended(self, run: Run, process: Process) -> None:
+        if run.process is process:
+            self._world.observer.left(run.job)
+            run.waits_since = None
+
+    async def _script(self, run: Run) -> None:
+        await greenlet_spawn(Script(self._world, run).main)
+        if not run.over:
+            self.cancel(run)
+
+    async def _reserve(self, run: Run) -> None:
+        """What the placement helper does for a job before it starts."""
+        row = Placement(
+            run.job, run.group, "", tuple(sorted(run.places)), next(iter(run.places.values())), ""
+        )
+        for _ in range(200):
+            process, one = self._world.orchestrator
+            if process.alive:
+                recorded = process.spawn(one.reservations.record(row))
+                await asyncio.wait([recorded], timeout=5.0)
+                if recorded.done() and process.alive:
+                    one.links.reserve(row)
+                    return
+            await asyncio.sleep(0.5)
+
+    async def _prolog(self, run: Run, node: Node) -> Mapping[str, str]:
+        """Register the job on *node*; nothing is returned where that could not be."""
+        world, dice = self._world, self._world.dice
+        await asyncio.sleep(dice.about(0.1))
+        devices = [] if world.places else list(run.places[node.name])
+        for _ in range(_TRIES):
+            if run.over:
+                break
+            if world.places and not self._has_heard(node, run):
+                await asyncio.sleep(dice.about(1.0))
+                continue
+            with contextlib.suppress(ConnectionError):
+                reply = await call_hook(
+                    world,
+                    str(node.folder / "run" / "agent.sock"),
+                    "job-start",
+                    job=run.job,
+                    group=run.group,
+                    devices=devices,
+                    uid=1000,
+                    gid=1000,
+                )
+                if not dice.chance(0.1):  # else it is run once more
+                    return _variables(Path(reply["environment"]))
+            await asyncio.sleep(dice.about(1.0))
+        return {}
+
+    def _has_heard(self, node: Node, run: Run) -> bool:
+        """Tell whether the agent knows the run's place: a requeued job is not started within a moment."""
+        place = node.known and node.known.reservations.get(run.job)
+        return (
+            bool(place)
+            and place.devices == run.places[node.name]
+            and place.nodes == tuple(sorted(run.places))
+        )
+
+    def _kill(self, run: Run) -> None:
+        if run.process is not None:
+            run.process.kill()
+        for name in run.places:
+            node = self._world.nodes[name]
+            if run.job in node.memories:
+                node.processes_end(run.job)
+
+    async def _epilogs(self, run: Run) -> None:
+        """On each node, and slurmctld's; any may be late, twice or missed."""
+        world, dice = self._world, self._world.dice
+        ends = [self._epilog(run, world.nodes[name]) for name in run.places]
+        heard = await asyncio.gather(*ends)
+        await self._slurmctld_epilog(run)
+        if world.places:
+            await self._unreserve(run)
+        del self.runs[run.job]
+        if world.places and all(heard) and run.turns > 0 and dice.chance(0.3):
+            self.submit(run.turns, run.job)  # requeued
+
+    async def _epilog(self, run: Run, node: Node) -> bool:
+        """Tell the agent, or do not; return whether it has heard."""
+        dice, heard = self._world.dice, False
+        await asyncio.sleep(dice.about(0.2))
+        if dice.chance(0.15):
+            return False
+        for _ in range(1 + dice.chance(0.1)):
+            with contextlib.suppress(ConnectionError):
+                await call_hook(self._world, str(node.folder / "run" / "agent.sock"), "job-end", job=run.job)
+                heard = True
+        return heard
+
+    async def _slurmctld_epilog(self, run: Run) -> None:
+        dice = self._world.dice
+        await asyncio.sleep(dice.about(0.3))
+        if dice.chance(0.3):
+            return
+        with contextlib.suppress(ConnectionError):
+            await call_hook(self._world, "/run/interleave/interleaved.sock", "job-over", job=run.job)
+
+    async def _unreserve(self, run: Run) -> None:
+        for _ in range(1000):
+            process, one = self._world.orchestrator
+            if process.alive:
+                dropped = process.spawn(one.reservations.drop(run.job))
+                await asyncio.wait([dropped], timeout=5.0)
+                if dropped.done() and process.alive:
+                    one.links.forget(run.job)
+                    return
+            await asyncio.sleep(0.5)
+
+
+class Script:
+    """What a job does: turns, with or without deadlines, and what its author thought of."""
+
+    def __init__(self, world: World, run: Run) -> None:
+        self._world, self._run = world, run
+        values = run.environment
+        member = Member(
+            values["INTERLEAVE_JOB_ID"],
+            values["INTERLEAVE_GROUP"],
+            values["INTERLEAVE_NODE"],
+            values["INTERLEAVE_ORCHESTRATOR"],
+            values["INTERLEAVE_TOKEN"],
+        )
+        self._interleaver = Interleaver(
+            Session(member, tell=lambda text: world.happens("says", run.job, text))
+        )
+
+    def main(self) -> None:
+        """Take turns until it has had them all, or it cannot go on."""
+        try:
+            while self._run.turns > 0:
+                self._turn()
+            self._interleaver.close()
+        except InterleaveError as error:
+            self._world.gave_up(self._run, error)
+
+    def _turn(self) -> None:
+        world, run, dice = self._world, self._run, self._world.dice
+        run.waits_since = run.waits_since or world.loop.time()
+        timeout = dice.about(3.0) if dice.coin(0.1) else None
+        try:
+            lease = self._interleaver.acquire("phase", timeout)
+        except TimeoutError:
+            world.happens("late", run.job)
+            _pause(dice.about(0.3))
+            return
+        run.waits_since = None
+        run.turns -= 1
+        world.happens("holds", run.job, lease.epoch)
+        world.entered(run, lease.epoch)
+        _pause(dice.about(0.3))
+        world.happens("yields", run.job, lease.epoch)
+        world.observer.yields(run.job, lease.epoch)
+        try:
+            self._interleaver.yield_()
+        except StaleLease as error:
+            world.stale(run, lease.epoch, error)
+        world.remember_turn(run, lease.epoch)
+        _pause(dice.about(0.4))
+
+
+def _variables(path: Path) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in path.read_text().splitlines())
+
+
+def _pause(seconds: float) -> None:
+    await_only(asyncio.sleep(seconds))

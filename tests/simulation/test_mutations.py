@@ -1,0 +1,125 @@
+"""The simulation can fail: each rule that is broken on purpose is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.calls import Calls
+from slurm_interleave.orchestrator.core.commands import Put
+from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.nodes import Nodes
+from slurm_interleave.orchestrator.core.order import Order
+from slurm_interleave.orchestrator.core.state import Remembered, State
+from slurm_interleave.orchestrator.core.switches import Switches
+from slurm_interleave.orchestrator.core.turns import Turns
+from slurm_interleave.sql import rows
+from tests.simulation.observer import Violation
+from tests.simulation.world import simulate
+
+EVENTS, SEEDS = 3000, 12
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A rule that is broken: *broken* takes the place of *name*, and is given the true one first."""
+
+    place: type
+    name: str
+    broken: Callable[..., Any]
+
+
+def no_switch(true: Any, turns: Turns, *args: Any) -> Any:
+    return []
+
+
+def any_epoch(true: Any, calls: Calls, event: ev.Yield) -> None:
+    true(calls, replace(event, epoch=0))
+
+
+def no_slice(true: Any, state: State, change: Any, *members: rows.Key) -> None:
+    if not (isinstance(change, Put) and isinstance(change.row, rows.Slice) and change.row.epoch % 10 == 0):
+        true(state, change, *members)
+
+
+def two_slices(true: Any, state: State, key: rows.Key, how: SliceState, at: float) -> None:
+    lease = state.leases[key]
+    true(state, key, how, at)
+    if lease.epoch % 10 == 0:
+        state.ended.append((key, lease, at))
+        state.leases[key] = lease
+
+
+def last_first(true: Any, state: State, remembered: Remembered) -> None:
+    seqs = sorted(waiter.seq for waiter in remembered.waiters)
+    turned = sorted(remembered.waiters, key=lambda waiter: -waiter.seq)
+    waiters = tuple(replace(waiter, seq=seq) for waiter, seq in zip(turned, seqs, strict=True))
+    true(state, replace(remembered, waiters=waiters))
+
+
+def no_holders(true: Any, state: State, remembered: Remembered) -> None:
+    true(state, replace(remembered, leases=()))
+
+
+def never(true: Any, *args: Any) -> None:
+    """Do nothing."""
+
+
+def epoch_again(true: Any, core: Core, remembered: Remembered, *args: Any) -> None:
+    true(core, replace(remembered, epoch=max(remembered.epoch - 1, 0)), *args)
+
+
+def youngest(true: Any, order: Order, device: Any, now: float) -> Any:
+    return next(reversed(list(order._state.book.queue(device))), None)
+
+
+def all_went_well(true: Any, switches: Switches, event: ev.OperationDone) -> Any:
+    return true(switches, replace(event, ok=True, context=switches_to(switches, event)))
+
+
+def switches_to(switches: Switches, event: ev.OperationDone) -> Any:
+    switch = switches._by_number.get(event.operation)
+    if switch is None:
+        return event.context
+    return {"snapshot": "saved", "restore": "resident"}[switch.pending[event.operation].verb.value]
+
+
+MUTATIONS = {
+    "a grant without a switch": Mutation(Turns, "_foreign_contexts", no_switch),
+    "a yield with an old epoch counts": Mutation(Calls, "yield_", any_epoch),
+    "a lease without a slice": Mutation(State, "_emit", no_slice),
+    "a lease that goes on after its slice": Mutation(State, "end_lease", two_slices),
+    "the queue turned round by a restart": Mutation(State, "_load", last_first),
+    "the holders forgotten by a restart": Mutation(State, "_load", no_holders),
+    "the last epoch forgotten by a restart": Mutation(Core, "__init__", epoch_again),
+    "an agent that is back is not told its orders": Mutation(Switches, "node_up", never),
+    "the end of a job is not heard of": Mutation(Nodes, "part_over", never),
+    "last come, first served": Mutation(Order, "first", youngest),
+    "a failed move counts as made": Mutation(Switches, "done", all_went_well),
+}
+
+
+def broken(mutation: Mutation) -> Any:
+    true = getattr(mutation.place, mutation.name)
+    return patch.object(mutation.place, mutation.name, lambda *args: mutation.broken(true, *args))
+
+
+def simulate_all() -> None:
+    for seed in range(SEEDS):
+        simulate(seed, EVENTS)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_caught(name: str) -> None:
+    with broken(MUTATIONS[name]), pytest.raises(Violation) as caught:
+        simulate_all()
+
+    first, second, *_ = str(caught.value).splitlines()
+    assert first.startswith("seed ")
+    assert second.startswith("again: pytest tests/simulation --seed ")
