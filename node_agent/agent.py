@@ -22,7 +22,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import environment, requests, sockets
 from slurm_interleave.node_agent.attendance import Register
-from slurm_interleave.node_agent.backends.channel import ChannelMover, Channels
+from slurm_interleave.node_agent.backends.channel import Channels
 from slurm_interleave.node_agent.backends.protocol import Backend
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.contexts import Verb
@@ -34,6 +34,7 @@ from slurm_interleave.node_agent.images import Images
 from slurm_interleave.node_agent.job_service import JobService
 from slurm_interleave.node_agent.jobs import Jobs
 from slurm_interleave.node_agent.link import Link
+from slurm_interleave.node_agent.movers import Movers, parse_backend
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.processes import NO_PROCESS, Process
 from slurm_interleave.node_agent.registrations import Registrations
@@ -71,7 +72,8 @@ class Agent:
         self._state = state
         self._channels = Channels()
         self._link = Link(config, self._hello, self._take)
-        self._operations = Operations(state, backend, config.operation_timeout_s, self._channel_of)
+        self._movers = Movers(backend, self._channels, state.jobs.get)
+        self._operations = Operations(state, backend, config.operation_timeout_s, self._movers.of)
         self._folders = JobFolders(
             config, lambda job: environment.as_text(self._variables(job)), self._serve_job
         )
@@ -140,7 +142,8 @@ class Agent:
         """Start a job, and wait a moment until the orchestrator knows it."""
         indices = [device.index for device in self._backend.devices()]
         request = requests.parse(raw, reservation, self._config.node, indices)
-        request = replace(request, pid=process.pid, started=process.started)
+        movers = parse_backend(str(raw.get("backend") or ""), self._backend.name)
+        request = replace(request, pid=process.pid, started=process.started, backend=movers)
         await self._jobs.start(request)
         job = self._state.jobs[request.job]
         if self._link.connected.is_set():
@@ -236,11 +239,10 @@ class Agent:
                 )
                 self._link.send(pb.AgentMessage(done=[_done(order, result)]))
 
-    def _channel_of(self, job_id: str) -> ChannelMover | None:
-        return ChannelMover(self._channels, self._backend) if self._channels.get(job_id) else None
-
     def _service(self, only: str) -> SnapshotService:
-        return SnapshotService(self._state, self._operations, self._channels, self._jobs.report, only)
+        return SnapshotService(
+            self._state, self._operations, self._channels, self._movers, self._jobs.report, only
+        )
 
     async def _serve_job(self, job: Job, folder: Path) -> grpc.aio.Server:
         forwarder = Forwarder(self._orchestrator, job.token, self._jobs.registered(job))

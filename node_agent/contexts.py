@@ -28,7 +28,13 @@ class JobContext:
     state: Context = Context.NONE
     bytes: int = 0  # of the saved context
     fault: str = ""
-    in_app: bool = False  # saved by the application in its own memory, where no backend looks
+    saved_by: str = ""  # names of who saved it, if not the node's backend alone; see `movers.py`
+    kept: int = 0  # bytes that an application left on the devices when it suspended itself
+
+    @property
+    def in_app(self) -> bool:
+        """Whether the application saved it, at least in part, in its own memory, where no backend looks."""
+        return bool(self.saved_by)
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Outcome:
     context: Context
     moved: int = 0
     error: str = ""
+    kept: int = 0  # see `JobContext.kept`
 
     @property
     def ok(self) -> bool:
@@ -68,8 +75,9 @@ def reconciled(known: JobContext, seen: Seen | None) -> JobContext:
 
     *seen* is None where the backend cannot look; then a move that was cut short has not happened.
     """
-    if known.in_app and seen is not None and seen.state is Context.NONE:
-        seen = None
+    may_be_saved = known.state is Context.SAVED or known.state in MOVING
+    if known.in_app and may_be_saved and seen is not None and _is_rest(known, seen):
+        return replace(known, state=Context.SAVED)
     if seen is None:
         if known.state in MOVING:
             state = Context.RESIDENT if known.state is Context.SAVING else Context.SAVED
@@ -78,6 +86,13 @@ def reconciled(known: JobContext, seen: Seen | None) -> JobContext:
     if known.state is Context.FAULTED and seen.state is not Context.NONE:
         return known
     return JobContext(seen.state, seen.bytes if seen.state is Context.SAVED else 0)
+
+
+def _is_rest(known: JobContext, seen: Seen) -> bool:
+    """Tell whether *seen* is no more than what the application left, to be saved by others or to stay."""
+    if seen.state is Context.RESIDENT:
+        return seen.bytes <= known.kept
+    return seen.state in (Context.NONE, Context.SAVED)
 
 
 def on_order(context: JobContext, verb: Verb) -> Decision:
@@ -123,16 +138,17 @@ def on_call(context: JobContext, verb: Verb) -> Decision:
     return Run(during=Context.SAVING if verb is Verb.SNAPSHOT else Context.RESTORING)
 
 
-def after(outcome: Outcome, verb: Verb, before: JobContext, *, in_app: bool) -> JobContext:
-    """Return what is known once an operation has ended; *in_app*: it was the application's own."""
+def after(outcome: Outcome, verb: Verb, before: JobContext, *, saved_by: str) -> JobContext:
+    """Return what is known once an operation has ended; *saved_by*: see `JobContext`."""
     if verb is Verb.DISCARD and not outcome.ok and before.state is Context.FAULTED:
         return before
     match outcome.context:
         case Context.FAULTED:
             return JobContext(Context.FAULTED, before.bytes, outcome.error)
         case Context.SAVED:
-            size = outcome.moved if verb is Verb.SNAPSHOT and outcome.ok else before.bytes
-            return JobContext(Context.SAVED, size, in_app=in_app)
+            if verb is Verb.SNAPSHOT and outcome.ok:
+                return JobContext(Context.SAVED, outcome.moved, saved_by=saved_by, kept=outcome.kept)
+            return replace(before, state=Context.SAVED)
         case _:
             return JobContext(outcome.context)
 

@@ -30,7 +30,7 @@ def request_of(args: argparse.Namespace) -> dict[str, object]:
     """Return the request that the arguments mean."""
     request: dict[str, object] = {"verb": args.verb, "job": args.job}
     if args.verb == "job-start":
-        for key in ("uid", "gid", "user", "account", "partition", "group", "role"):
+        for key in ("uid", "gid", "user", "account", "partition", "group", "role", "backend"):
             request[key] = getattr(args, key)
         request["devices"] = indices(args.devices) if args.devices else None
     return request
@@ -64,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--job", required=True, help="job id")
     for name in ("uid", "gid", "user", "account", "partition", "group", "role"):
         parser.add_argument(f"--{name}", default="", help=f"the job's {name}")
+    parser.add_argument(
+        "--backend",
+        default="",
+        help="what moves the job's device state; empty: what it registers, or the node's",
+    )
     parser.add_argument(
         "--devices", default="", help="device indices, as 0,2-3; empty: those reserved for the job"
     )

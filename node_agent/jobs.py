@@ -121,7 +121,7 @@ class Jobs:
             partition=request.partition,
             group=request.group,
             role=request.role,
-            backend=self._operations.backend.name,
+            backend=request.backend or self._operations.backend.name,
             devices=request.devices,
             context=context.state.value,
             bytes=context.bytes,

@@ -31,18 +31,18 @@ class Operations:
         state: State,
         backend: Backend,
         timeout_s: float,
-        channel_of: Callable[[str], Mover | None],
+        mover_of: Callable[[str, str], Mover | None],
         grace_s: float = 5.0,
     ) -> None:
         """Move contexts of the jobs in *state*.
 
         *timeout_s* is for one operation, *grace_s* what a backend may take beyond it to undo what it began.
-        *channel_of* gives the mover of a job whose application saves its own state, or None.
+        *mover_of* gives the mover of a job, or the one that a context was saved by, if that is not *backend*.
         """
         self.backend = backend
         self._state = state
         self._timeout_s = timeout_s
-        self._channel_of = channel_of
+        self._mover_of = mover_of
         self._grace_s = grace_s
         self.results = Results()
         self._locks: dict[str, asyncio.Lock] = {}
@@ -76,7 +76,7 @@ class Operations:
     def as_called(self, job: Job) -> JobContext:
         """Return what the v1alpha1 service says of *job*: where nobody can see nothing, something may be."""
         context = self.refresh(job)
-        blind = self._channel_of(job.job_id) is not None or self.look(job.job_id) is None
+        blind = self._mover_of(job.job_id, "") is not None or self.look(job.job_id) is None
         if context.state is Context.NONE and blind:
             return replace(context, state=Context.RESIDENT)
         return context
@@ -218,9 +218,10 @@ class Operations:
 
     def _mover(self, job: Job, verb: Verb) -> Mover:
         """Return who moves this state: whoever saved it restores it."""
-        if verb is Verb.DISCARD or (verb is Verb.RESTORE and not job.context.in_app):
+        saved_by = job.context.saved_by
+        if verb is Verb.DISCARD or (verb is Verb.RESTORE and not saved_by):
             return self.backend
-        return self._channel_of(job.job_id) or self.backend
+        return self._mover_of(job.job_id, saved_by) or self.backend
 
     async def _run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
         loop = asyncio.get_running_loop()
@@ -228,13 +229,14 @@ class Operations:
         target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended)
         self._targets[job.job_id] = target
         self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
-        job.context = replace(before, state=during)
+        by = mover.name if mover.in_app else ""
+        job.context = replace(before, state=during, saved_by=by if verb is Verb.SNAPSHOT else before.saved_by)
         self._state.save_context(job)
         try:
             outcome = await self._ask(mover, verb, target, before)
         finally:
             del self._targets[job.job_id], self._limits[job.job_id]
-        job.context = contexts.after(outcome, verb, before, in_app=mover.in_app)
+        job.context = contexts.after(outcome, verb, before, saved_by=by)
         self._state.save_context(job)
         seconds = loop.time() - start
         loop.call_later(_LOG_S, self._log, job, verb, mover, outcome, seconds)

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from slurm_interleave.client.core.errors import BadArgument, NotRegistered, UnknownOperation, WrongState
+from slurm_interleave.client.core.errors import BadArgument, NotRegistered, UnknownOperation
 from slurm_interleave.client.core.names import excerpt
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
-from slurm_interleave.node_agent.backends.channel import Channel, ChannelMover, Channels
-from slurm_interleave.node_agent.backends.protocol import Mover
+from slurm_interleave.node_agent.backends.channel import Channel, Channels, Speaker
 from slurm_interleave.node_agent.contexts import Verb
+from slurm_interleave.node_agent.movers import Movers
 from slurm_interleave.node_agent.operations import ALREADY_RUNNING, Operations
 from slurm_interleave.node_agent.results import Result
 from slurm_interleave.node_agent.state import Job, State
@@ -37,6 +37,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         state: State,
         operations: Operations,
         channels: Channels,
+        movers: Movers,
         moved: Callable[[Job], None],
         only: str = "",
     ) -> None:
@@ -44,6 +45,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         self._state = state
         self._operations = operations
         self._channels = channels
+        self._movers = movers
         self._moved = moved
         self._only = only
 
@@ -87,12 +89,13 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         )
 
     async def WorkloadChannel(
-        self, request_iterator: AsyncIterator[v1.WorkloadMessage], _context: Any
+        self, request_iterator: AsyncIterator[v1.WorkloadMessage], context: Any
     ) -> AsyncIterator[v1.AgentCommand]:
         """Serve the channel of an application that moves its own state."""
         messages = aiter(request_iterator)
         register = await self._registration(messages)
-        channel = Channel(register.capabilities)
+        speaker = Speaker.parse(dict(context.invocation_metadata() or ()))
+        channel = Channel(register.capabilities, speaker)
         self._channels.open(register.job_id, channel)
         reader = asyncio.create_task(_read(messages, channel))
         try:
@@ -112,7 +115,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
 
     def _begin(self, request: v1.SnapshotRequest | v1.RestoreRequest, verb: Verb) -> str:
         job = self._find(request.job_id)
-        operation = self._operations.call(job, verb, self._mover(request.backend_config))
+        operation = self._operations.call(job, verb, self._movers.asked(request.backend_config))
         task = self._operations.results.get(operation)
         if task is not None:
             task.add_done_callback(lambda _: self._moved(job))
@@ -123,18 +126,6 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         if job is None or job.ended or self._only not in ("", job_id):
             raise NotRegistered(f"job {excerpt(job_id)} is not registered on this node")
         return job
-
-    def _mover(self, config: v1.BackendConfig) -> Mover | None:
-        """Return who is to move the state; None: whoever the job itself chose. Raises `WrongState`."""
-        asked = config.WhichOneof("backend")
-        if asked is None:
-            return None
-        backend = self._operations.backend
-        if asked == "app_channel":
-            return ChannelMover(self._channels, backend, config.app_channel.mode, config.app_channel.tags)
-        if asked == "cuda" and not config.cuda.explicit_target.pids:
-            return backend  # the node's devices, whatever stands in for them
-        raise WrongState(f"backend {asked} is off on this node: [agent] backend = {backend.name!r}")
 
 
 def _operation(result: Result) -> v1.GetOperationResponse:

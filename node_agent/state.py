@@ -58,6 +58,7 @@ class Request:
     pid: int = 0  # of the process that a job without Slurm ends with; 0: none
     started: int = 0  # when that process started, as processes.Process has it
     priority: int = 0  # for policy "priority", where there is no Slurm
+    backend: str = ""  # who is to move its state, as in app_channel+sim; empty: whoever the job registers
 
 
 @dataclass

@@ -1,28 +1,52 @@
-"""The backend of applications that move their own device state, as told over their workload channel."""
+"""The workload channels: streams on which applications take commands to move their own device state.
+
+By the wire contract a job has one channel, and a newer one replaces it. A job whose ranks hold state of their
+own opens one a rank, side by side: `interleave-rank: 3/8` in a stream's metadata makes it the one of rank 3.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from typing import ClassVar
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 
-from typing_extensions import override
-
-from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
-from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
-from slurm_interleave.node_agent.contexts import Outcome
+from slurm_interleave.client.workload import ARENA_KEY, PID_KEY, RANK_KEY
 
-_DEFAULT_MODE = v1.SUSPEND_MODE_OFFLOAD
+_RANK = re.compile(r"(\d{1,5})/(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """Who is at the other end: rank *rank* of the *ranks* of its job on this node."""
+
+    rank: int = 0
+    ranks: int = 1
+    pid: int = 0  # 0: not told
+    # Host memory that it has set aside for saved state and reuses, in bytes; None: it does not.
+    arena_bytes: int | None = None
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, str | bytes]) -> Speaker:
+        """Return who opened a stream with this metadata. Raises `BadArgument`."""
+        text = str(metadata.get(RANK_KEY, "0/1"))
+        found = _RANK.fullmatch(text)
+        if found is None or int(found[1]) >= int(found[2]):
+            raise BadArgument(f"{RANK_KEY}: {text!r} is not a rank and the number of ranks, as in 3/8")
+        arena = _number(metadata, ARENA_KEY) if ARENA_KEY in metadata else None
+        return cls(int(found[1]), int(found[2]), _number(metadata, PID_KEY), arena)
 
 
 class Channel:
     """One connected application: what it can do, and the commands that it has not answered yet."""
 
-    def __init__(self, capabilities: v1.WorkloadCapabilities) -> None:
+    def __init__(self, capabilities: v1.WorkloadCapabilities, speaker: Speaker | None = None) -> None:
         """Begin with what the application said of itself."""
         self.capabilities = capabilities
+        self.speaker = speaker or Speaker()
         self._commands: asyncio.Queue[v1.AgentCommand] = asyncio.Queue()
         self._waiting: dict[str, asyncio.Future[str]] = {}
 
@@ -56,86 +80,67 @@ class Channel:
 
 
 class Channels:
-    """The newest channel of each job."""
+    """The newest channel of each rank of each job."""
 
     def __init__(self) -> None:
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, dict[int, Channel]] = {}
+        self._saved: dict[str, int] = {}
+        self._opened = asyncio.Event()
 
     def open(self, job: str, channel: Channel) -> None:
-        """Make *channel* the one of *job*."""
-        self._channels[job] = channel
+        """Make *channel* the one of its rank; where the number of ranks is another now, of the whole job."""
+        ranks = self._channels.setdefault(job, {})
+        for rank, other in list(ranks.items()):
+            if other.speaker.ranks != channel.speaker.ranks:
+                del ranks[rank]
+        ranks[channel.speaker.rank] = channel
+        self._opened.set()
 
     def close(self, job: str, channel: Channel) -> None:
         """Forget *channel*; the job keeps a newer one that has replaced it."""
         channel.lost()
-        if self._channels.get(job) is channel:
-            del self._channels[job]
+        ranks = self._channels.get(job, {})
+        if ranks.get(channel.speaker.rank) is channel:
+            del ranks[channel.speaker.rank]
+        if not ranks:
+            self._channels.pop(job, None)
+            self._saved.pop(job, None)
 
-    def get(self, job: str) -> Channel | None:
-        """Return the job's channel, if it has one."""
-        return self._channels.get(job)
+    def of(self, job: str) -> list[Channel]:
+        """Return the job's channels in order of rank."""
+        return [channel for _, channel in sorted(self._channels.get(job, {}).items())]
 
+    def saved(self, job: str, size: int) -> None:
+        """Note that *job* has saved *size* bytes."""
+        self._saved[job] = max(size, self._saved.get(job, 0))
 
-class ChannelMover(Mover):
-    """Moves the state of one job by commands to its application."""
+    def set_aside(self, job: str) -> int:
+        """Return how many bytes of host memory the job has set aside, and so been charged for already."""
+        arenas = [channel.speaker.arena_bytes for channel in self.of(job)]
+        told = sum(arena or 0 for arena in arenas)
+        return told if None in arenas else max(told, self._saved.get(job, 0))
 
-    name: ClassVar[str] = "app_channel"
-    in_app: ClassVar[bool] = True
-    in_process: ClassVar[bool] = True
+    def missing(self, job: str) -> str:
+        """Return what is missing before every rank of *job* has a channel, in words; empty: nothing."""
+        channels = self.of(job)
+        if not channels:
+            return f"job {job} has no workload channel; its application must open one and register"
+        ranks = channels[0].speaker.ranks
+        if len(channels) == ranks:
+            return ""
+        there = {channel.speaker.rank for channel in channels}
+        absent = ", ".join(str(rank) for rank in range(ranks) if rank not in there)
+        return f"job {job}: of its {ranks} ranks here these have no workload channel: {absent}"
 
-    def __init__(
-        self,
-        channels: Channels,
-        backend: Backend,
-        mode: v1.SuspendMode = v1.SUSPEND_MODE_UNSPECIFIED,
-        tags: Sequence[str] = (),
-    ) -> None:
-        """*mode* unspecified: the application's default; *backend* sees whether the devices are free."""
-        self._channels = channels
-        self._backend = backend
-        self._mode = mode
-        self._tags = tags
-
-    @override
-    async def snapshot(self, target: Target) -> Outcome:
-        """Tell the application to suspend, then check that it left the devices."""
-        channel = self._channels.get(target.job)
-        if channel is None:
-            return Outcome(Context.RESIDENT, error=_no_channel(target))
-        capabilities = channel.capabilities
-        mode = self._mode or capabilities.default_mode or _DEFAULT_MODE
-        if capabilities.supported_modes and mode not in capabilities.supported_modes:
-            known = ", ".join(v1.SuspendMode.Name(able) for able in capabilities.supported_modes)
-            error = f"job {target.job} cannot do {v1.SuspendMode.Name(mode)}; it can do {known}"
-            return Outcome(Context.RESIDENT, error=error)
-        before = self._backend.look(target.job)
-        command = v1.AgentCommand(snapshot=v1.SnapshotCommand(mode=mode, tags=self._tags))
-        if error := await channel.tell(command):
-            return Outcome(Context.RESIDENT, error=error)
-        left = self._backend.look(target.job)
-        if left is not None and left.state is Context.RESIDENT:
-            text = (
-                f"job {target.job} said that it is suspended, but {left.bytes} bytes are on its devices still"
-            )
-            return Outcome(Context.RESIDENT, error=text)
-        return Outcome(Context.SAVED, before.bytes if before else 0)
-
-    @override
-    async def restore(self, target: Target) -> Outcome:
-        """Tell the application to come back."""
-        channel = self._channels.get(target.job)
-        if channel is None:
-            return Outcome(Context.SAVED, error=_no_channel(target))
-        if error := await channel.tell(v1.AgentCommand(restore=v1.RestoreCommand(tags=self._tags))):
-            return Outcome(Context.SAVED, error=error)
-        seen = self._backend.look(target.job)
-        return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
-
-    @override
-    async def discard(self, target: Target) -> Outcome:
-        """Do nothing: the application's memory ends with it."""
-        return Outcome(Context.NONE)
+    async def complete(self, job: str) -> None:
+        """Wait until every rank of *job* has a channel."""
+        while self.missing(job):
+            self._opened.clear()
+            await self._opened.wait()
 
 
-def _no_channel(target: Target) -> str:
-    return f"job {target.job} has no workload channel; its application must open one and register"
+def _number(metadata: Mapping[str, str | bytes], key: str) -> int:
+    text = str(metadata.get(key, "0"))
+    if not text.isascii() or not text.isdigit():
+        raise BadArgument(f"{key}: {text!r} is not a whole number")
+    return int(text)

@@ -74,6 +74,9 @@ class Mover(Protocol):
 class Backend(Mover, Protocol):
     """Moves the device state of any job, and sees the node's devices."""
 
+    # What an application that has suspended itself may keep on each device: contexts, communicators, graphs.
+    keeps_bytes: ClassVar[int] = 0
+
     def devices(self) -> list[Device]:
         """Return the node's devices, with what is used of them now."""
 

@@ -60,10 +60,10 @@ async def app(stub: Any, agent: Agent) -> App:
 
 async def has_channel(agent: Agent, other_than: object = None) -> object:
     async def is_there() -> bool:
-        return agent._channels.get("17") not in (None, other_than)
+        return agent._channels.of("17") not in ([], other_than)
 
     await eventually(is_there)
-    return agent._channels.get("17")
+    return agent._channels.of("17")
 
 
 @pytest.fixture
@@ -111,8 +111,11 @@ async def test_an_application_that_says_ok_but_stays_is_not_believed(
     device.put(np.zeros(10))
     orchestrator.operate("SNAPSHOT", "17", "1-1")
     await app.answers(await app.hears())
+    undo = await app.hears()
+    await app.answers(undo)
     done = await orchestrator.hears("done")
 
+    assert undo.HasField("restore")
     assert (done.ok, done.context) == (False, "resident")
     assert "4096 bytes are on its devices still" in done.error
 
@@ -174,7 +177,7 @@ async def test_an_application_that_never_answers_does_not_hold_up_its_end(
 async def test_an_old_streams_end_does_not_evict_the_new_one(
     app: App, agent: Agent, stub: Any, device: SimDevice, orchestrator: FakeOrchestrator
 ) -> None:
-    old, newer = agent._channels.get("17"), App(stub)
+    old, newer = agent._channels.of("17"), App(stub)
     await newer.register()
     await has_channel(agent, other_than=old)
     await app.stream.done_writing()

@@ -153,7 +153,7 @@ def test_a_discard_that_failed_ends_no_fault() -> None:
 
     failed = Outcome(Context.RESIDENT, error="its process lives")
 
-    assert after(failed, Verb.DISCARD, before, in_app=False) == before
+    assert after(failed, Verb.DISCARD, before, saved_by="") == before
 
 
 def until_moving(arena: Arena) -> None:

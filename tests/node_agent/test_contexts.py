@@ -79,8 +79,8 @@ def test_an_order_during_a_move_is_refused() -> None:
 
 
 def test_a_failed_snapshot_leaves_what_the_backend_says() -> None:
-    untouched = after(Outcome(RESIDENT, error="no room"), SNAPSHOT, JobContext(RESIDENT), in_app=False)
-    lost = after(Outcome(FAULTED, error="broken"), SNAPSHOT, JobContext(RESIDENT), in_app=False)
+    untouched = after(Outcome(RESIDENT, error="no room"), SNAPSHOT, JobContext(RESIDENT), saved_by="")
+    lost = after(Outcome(FAULTED, error="broken"), SNAPSHOT, JobContext(RESIDENT), saved_by="")
 
     assert untouched == JobContext(RESIDENT)
     assert lost == JobContext(FAULTED, fault="broken")
@@ -89,7 +89,7 @@ def test_a_failed_snapshot_leaves_what_the_backend_says() -> None:
 def test_a_failed_restore_keeps_the_size_of_what_is_saved() -> None:
     before = JobContext(SAVED, 100)
 
-    assert after(Outcome(SAVED, error="no room"), RESTORE, before, in_app=False) == before
+    assert after(Outcome(SAVED, error="no room"), RESTORE, before, saved_by="") == before
 
 
 def test_a_move_cut_short_did_not_happen_where_nobody_can_look() -> None:
@@ -98,10 +98,23 @@ def test_a_move_cut_short_did_not_happen_where_nobody_can_look() -> None:
 
 
 def test_a_device_state_that_its_application_holds_is_not_lost_because_the_device_is_empty() -> None:
-    held = JobContext(SAVED, 5, in_app=True)
+    held = JobContext(SAVED, 5, saved_by="app_channel")
 
     assert reconciled(held, Seen(NONE)) == held
     assert reconciled(JobContext(SAVED, 5), Seen(NONE)) == JobContext(NONE)
+
+
+def test_what_an_application_left_on_the_devices_is_no_context() -> None:
+    held = JobContext(SAVED, 50, saved_by="app_channel", kept=3)
+
+    assert reconciled(held, Seen(RESIDENT, 3)) == held
+    assert reconciled(held, Seen(SAVED, 3)) == held  # another backend has saved it
+    assert reconciled(held, Seen(RESIDENT, 4)) == JobContext(RESIDENT)
+
+
+def test_an_application_that_left_the_devices_while_the_agent_was_down_is_saved() -> None:
+    assert reconciled(JobContext(SAVING, saved_by="app_channel"), Seen(NONE)).state is SAVED
+    assert reconciled(JobContext(SAVING, saved_by="app_channel"), Seen(RESIDENT, 5)) == JobContext(RESIDENT)
 
 
 def test_a_faulted_job_is_whole_again_only_when_nothing_of_it_is_left() -> None:
@@ -113,11 +126,11 @@ def test_a_faulted_job_is_whole_again_only_when_nothing_of_it_is_left() -> None:
 
 @given(
     st.sampled_from(list(Context)),
-    st.booleans(),
+    st.sampled_from(["", "app_channel"]),
     st.sampled_from([None, Seen(NONE), Seen(RESIDENT, 1), Seen(SAVED, 1)]),
 )
-def test_after_a_restart_no_context_is_in_a_move(state: Context, in_app: bool, seen: Seen | None) -> None:
-    assert reconciled(JobContext(state, in_app=in_app), seen).state not in MOVING
+def test_after_a_restart_no_context_is_in_a_move(state: Context, saved_by: str, seen: Seen | None) -> None:
+    assert reconciled(JobContext(state, saved_by=saved_by), seen).state not in MOVING
 
 
 @pytest.mark.parametrize(

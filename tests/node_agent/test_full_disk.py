@@ -33,7 +33,7 @@ async def test_a_full_disk_fails_no_operation_and_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = full(tmp_path)
-    moves = Operations(state, NoopBackend("n1", 1), 5, lambda _: None)
+    moves = Operations(state, NoopBackend("n1", 1), 5, lambda *_: None)
 
     with caplog.at_level(logging.ERROR):
         saved = await moves.order("1-1", Verb.SNAPSHOT, "17", "a")

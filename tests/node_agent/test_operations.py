@@ -88,7 +88,7 @@ def operations(folder: Path, backend: NoopBackend, timeout_s: float = 0.05) -> t
         request = Request(name, "demo", "", (0,), 0, 0)
         state.jobs[name] = Job(request, "a", "token", JobContext(Context.RESIDENT))
     state.save()
-    return Operations(state, backend, timeout_s, lambda _: None, grace_s=0.05), state
+    return Operations(state, backend, timeout_s, lambda *_: None, grace_s=0.05), state
 
 
 async def test_a_backend_that_raises_leaves_the_job_faulted_with_the_reason(tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ async def test_an_order_that_broke_is_answered_with_the_state_and_can_be_given_a
     _, state = operations(tmp_path, Counts())
     broken = [OSError(errno.EMFILE, "too many open files")]
 
-    def channel_of(_job: str) -> None:
+    def mover_of(_job: str, _saved_by: str) -> None:
         if broken:
             raise broken.pop()
 
-    moves = Operations(state, Counts(), 1, channel_of)
+    moves = Operations(state, Counts(), 1, mover_of)
 
     failed = await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
     again = await moves.order("1-1", Verb.SNAPSHOT, "17", "a")

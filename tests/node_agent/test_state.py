@@ -19,7 +19,7 @@ JOB = Job(
     Request("17", "demo", "trainer", (0, 1), 1000, 1000, "alice", nodes=("n1", "n2")),
     attempt="a1",
     token="secret",
-    context=JobContext(Context.SAVED, 5, in_app=True),
+    context=JobContext(Context.SAVED, 5, saved_by="app_channel"),
 )
 
 
@@ -81,11 +81,11 @@ def test_what_a_later_release_wrote_is_read_as_far_as_it_is_known(tmp_path: Path
 def test_what_an_earlier_release_did_not_write_has_its_default(tmp_path: Path) -> None:
     def remove(stored: dict[str, Any]) -> None:
         job = stored["jobs"][0]
-        del job["had_processes"], job["ended"], job["request"]["nodes"], job["context"]["in_app"]
+        del job["had_processes"], job["ended"], job["request"]["nodes"], job["context"]["saved_by"]
 
     [job] = rewritten(tmp_path, remove).jobs.values()
 
-    assert job.context == replace(JOB.context, in_app=False)
+    assert job.context == replace(JOB.context, saved_by="")
     assert job.request == replace(JOB.request, nodes=())
 
 

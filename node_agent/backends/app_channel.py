@@ -1,0 +1,139 @@
+"""The backend of applications that move their own device state, as told over their workload channels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from typing_extensions import override
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
+from slurm_interleave.node_agent.backends.channel import Channel, Channels
+from slurm_interleave.node_agent.backends.freed import Freed
+from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
+from slurm_interleave.node_agent.contexts import Outcome
+from slurm_interleave.node_agent.waits import Limit
+
+_DEFAULT_MODE = v1.SUSPEND_MODE_OFFLOAD
+# Applications open their channels anew within this time, after a restart of the agent for example.
+RETURN_S = 10.0
+
+
+class ChannelMover(Mover):
+    """Moves the state of one job by commands to its ranks: all of them, or none."""
+
+    name: ClassVar[str] = "app_channel"
+    in_app: ClassVar[bool] = True
+    in_process: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        channels: Channels,
+        backend: Backend,
+        mode: v1.SuspendMode = v1.SUSPEND_MODE_UNSPECIFIED,
+        tags: Sequence[str] = (),
+        *,
+        leaves_rest: bool = False,
+    ) -> None:
+        """*mode* unspecified: the application's default; *backend* sees whether the devices are free.
+
+        *leaves_rest*: what the application leaves on the devices is for another mover to save.
+        """
+        self._channels = channels
+        self._backend = backend
+        self._mode = mode
+        self._tags = tags
+        self._leaves_rest = leaves_rest
+
+    @override
+    async def snapshot(self, target: Target) -> Outcome:
+        """Tell every rank to suspend, then check that they left the devices."""
+        if error := await self._missing(target):
+            return Outcome(Context.RESIDENT, error=error)
+        channels = self._channels.of(target.job)
+        if error := self._cannot(target.job, channels):
+            return Outcome(Context.RESIDENT, error=error)
+        freed = Freed(self._backend, target, partial=bool(self._tags), leaves_rest=self._leaves_rest)
+        errors = await _told(channels, self._suspend)
+        if not any(errors) and not (error := await freed.verified(0.0)):
+            outcome = freed.outcome()
+            self._channels.saved(target.job, outcome.moved)
+            return outcome
+        return await self._undone(channels, errors, _words(errors) or error)
+
+    @override
+    async def restore(self, target: Target) -> Outcome:
+        """Tell every rank to come back; if one cannot, the others suspend again."""
+        if error := await self._missing(target):
+            return Outcome(Context.SAVED, error=error)
+        channels = self._channels.of(target.job)
+        errors = await _told(channels, self._resume)
+        if any(errors):
+            back = [channel for channel, error in zip(channels, errors, strict=True) if not error]
+            failed = _words(await _told(back, self._suspend))
+            return _failed(Context.SAVED, _words(errors), failed)
+        seen = self._backend.look(target.job)
+        return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
+
+    @override
+    async def discard(self, target: Target) -> Outcome:
+        """Do nothing: the application's memory ends with it."""
+        return Outcome(Context.NONE)
+
+    def _suspend(self, channel: Channel) -> v1.AgentCommand:
+        mode = self._mode_of(channel)
+        return v1.AgentCommand(snapshot=v1.SnapshotCommand(mode=mode, tags=self._tags))
+
+    def _resume(self, _channel: Channel) -> v1.AgentCommand:
+        return v1.AgentCommand(restore=v1.RestoreCommand(tags=self._tags))
+
+    def _mode_of(self, channel: Channel) -> v1.SuspendMode:
+        return self._mode or channel.capabilities.default_mode or _DEFAULT_MODE
+
+    def _cannot(self, job: str, channels: Sequence[Channel]) -> str:
+        """Return why one of *channels* cannot do what is wanted, before anything is sent; empty: all can."""
+        for channel in channels:
+            mode, able = self._mode_of(channel), channel.capabilities.supported_modes
+            if able and mode not in able:
+                known = ", ".join(v1.SuspendMode.Name(each) for each in able)
+                return f"job {job} cannot do {v1.SuspendMode.Name(mode)}; it can do {known}"
+        return ""
+
+    async def _missing(self, target: Target) -> str:
+        """Return which ranks have no channel, after waiting for those that open theirs anew; empty: none."""
+        if self._channels.missing(target.job):
+            try:
+                await Limit(min(RETURN_S, target.deadline_s)).over(self._channels.complete(target.job))
+            except asyncio.TimeoutError:
+                return self._channels.missing(target.job)
+        return ""
+
+    async def _undone(self, channels: Sequence[Channel], errors: Sequence[str], why: str) -> Outcome:
+        """Bring those back that did suspend. A rank that failed has its state on the device, as it says."""
+        gone = [channel for channel, error in zip(channels, errors, strict=True) if not error]
+        return _failed(Context.RESIDENT, why, _words(await _told(gone, self._resume)))
+
+
+def _failed(where: Context, why: str, undoing: str) -> Outcome:
+    """Return the outcome of a move that failed: as before, unless undoing it failed too."""
+    if undoing:
+        return Outcome(Context.FAULTED, error=f"{why}; and then, undoing it: {undoing}")
+    return Outcome(where, error=why)
+
+
+async def _told(channels: Sequence[Channel], command: Callable[[Channel], v1.AgentCommand]) -> list[str]:
+    """Return what went wrong with the command to each of *channels*; empty: nothing."""
+    return list(await asyncio.gather(*(channel.tell(command(channel)) for channel in channels)))
+
+
+def _words(errors: Sequence[str]) -> str:
+    """Return the different errors, each with the ranks that gave it where there are several."""
+    ranks: dict[str, list[str]] = {}
+    for rank, error in enumerate(errors):
+        if error:
+            ranks.setdefault(error, []).append(str(rank))
+    if len(errors) == 1:
+        return errors[0]
+    return "; ".join(f"rank {', '.join(which)}: {error}" for error, which in ranks.items())
