@@ -12,7 +12,7 @@ SLURM ?= yes
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test bench gpu-check soak check lint types protos protos-check plugin packages clean
+.PHONY: demo test torch bench gpu-check soak check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -25,7 +25,14 @@ test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional
 	@deploy/lab/install-packages.sh --optional --databases
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
+	@$(MAKE) --no-print-directory torch
 	$(BIN)/python -m pytest $(ARGS)
+
+# Some GB on most machines, so only where it comes within two minutes; without it its tests are skipped.
+torch: $(VENV)/.ready
+	@$(BIN)/python -c 'import torch' 2>/dev/null || timeout 120 $(BIN)/pip install -qq --group torch || { \
+		$(BIN)/pip uninstall -qq -y torch; \
+		echo "torch was not installed within two minutes: tests/torch is skipped"; }
 
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/handover.py $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from slurm_interleave.client.core.errors import InterleaveError, NotRegistered
@@ -29,6 +29,7 @@ class Interleaver:
         self._depth = 0
         self._by_turn = False  # the lease was taken by a turn, whose end yields it
         self._lock = threading.RLock()
+        self._granted: list[Callable[[], None]] = []
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Interleaver:
@@ -79,7 +80,12 @@ class Interleaver:
             if self._lease is None:
                 _require_registration(self._session.member)
                 self._lease = self._session.acquire(parse_phase(phase), timeout)
+                self._tell_granted()
             return self._lease
+
+    def on_grant(self, call: Callable[[], None]) -> None:
+        """Have *call* called at each grant, before `acquire` returns; if it raises, the lease is yielded."""
+        self._granted.append(call)
 
     def yield_(self) -> None:
         """Give the devices up; returns when that is recorded. Does nothing if no lease is held.
@@ -110,6 +116,14 @@ class Interleaver:
             self._leave(failing=True)
             raise
         self._leave(failing=False)
+
+    def _tell_granted(self) -> None:
+        try:
+            for call in self._granted:
+                call()
+        except BaseException:
+            self.yield_()
+            raise
 
     def close(self) -> None:
         """Yield if a lease is held, and close the connection."""

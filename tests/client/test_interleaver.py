@@ -237,3 +237,25 @@ def test_importing_the_client_configures_no_logging_and_starts_no_thread() -> No
     )
 
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_what_waits_for_the_devices_is_told_of_each_grant(mine: Interleaver) -> None:
+    held: list[bool] = []
+    mine.on_grant(lambda: held.append(mine.lease is not None))
+
+    for _ in range(2):
+        with mine.turn():
+            mine.acquire()
+
+    assert held == [True, True]
+
+
+def test_if_it_fails_the_lease_is_yielded(mine: Interleaver) -> None:
+    def fail() -> None:
+        raise MemoryError("no room")
+
+    mine.on_grant(fail)
+
+    with pytest.raises(MemoryError, match="no room"):
+        mine.acquire()
+    assert mine.lease is None

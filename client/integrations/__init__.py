@@ -1,0 +1,1 @@
+"""One module a framework, imported by who uses it; the framework itself is imported on use."""

@@ -1,0 +1,223 @@
+"""Takes a PyTorch job's state off its devices when another job has its turn, and brings it back.
+
+    offload = torch_offload.attach(model, optimizers=[optimizer], interleaver=turns)
+
+All that lies on the devices for the model, its gradients and the optimizers goes to host memory that is set
+aside once; every tensor object, view and tie stays. Work only while the lease is held: at other times another
+thread of this process may move the state. Not for CUDA graphs: addresses are others when the state is back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_interleave.client.core.errors import BadArgument, WrongState
+from slurm_interleave.client.integrations import torch_regions
+from slurm_interleave.client.integrations.torch_arena import Arena, aligned
+from slurm_interleave.client.integrations.torch_device import CudaDevice, Device
+from slurm_interleave.client.integrations.torch_named import NamedSnapshots
+from slurm_interleave.client.integrations.torch_regions import Region
+from slurm_interleave.client.interleaver import Interleaver
+from slurm_interleave.client.workload import Rank, Workload
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A storage whose bytes are in host memory now, as the tensor *host*."""
+
+    region: Region
+    size: int
+    host: Any
+
+
+@dataclass
+class Tensors:
+    """Where to look for what lies on the devices; `extra` are tensors, or functions that return some."""
+
+    models: list[Any]
+    optimizers: list[Any] = field(default_factory=list)
+    extra: list[Any] = field(default_factory=list)
+
+    def find(self, device: Device) -> torch_regions.Found:
+        """Return the storages there now: gradients and optimizer states come and go."""
+        return torch_regions.find(device.holds, self.models, self.optimizers, self.extra)
+
+
+class Offload:
+    """The state of one process. `suspend` and `resume` are all or nothing; both may be repeated."""
+
+    can_discard = False  # a training job cannot make its state anew
+    tags: Sequence[str] = torch_regions.TAGS
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        device: Device | None = None,
+        tags: Iterable[str] = (),
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """*tags*: what is moved where a command names nothing (none: everything); *busy*: not now.
+
+        Raises `BadArgument` for a tag that there is not.
+        """
+        self._tensors = tensors
+        self._device = device or CudaDevice()
+        self._chosen = _known(tags) or set(self.tags)
+        self._busy = busy
+        self._arena = Arena(self._device)
+        self._kept: list[Kept] = []
+        self._named = NamedSnapshots(self._device)
+        self._lock = threading.Lock()
+        self.workload: Workload | None = None
+
+    @property
+    def suspended_bytes(self) -> int:
+        """Bytes that are in host memory instead of on a device now."""
+        return sum(kept.size for kept in self._kept)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Host memory that is set aside, and stays so."""
+        return self._arena.size
+
+    @property
+    def pinned(self) -> bool:
+        """Whether all of that is pinned, as fast copies need."""
+        return self._arena.pinned
+
+    def resident_bytes(self) -> int:
+        """Return the bytes on devices that would be moved now."""
+        return sum(region.storage.nbytes() for region in self._regions(self._chosen))
+
+    def fixed_bytes(self) -> int:
+        """Return the bytes on devices that cannot be moved, as shared or foreign memory."""
+        return self._tensors.find(self._device).fixed_bytes
+
+    def suspend(self, tags: Sequence[str] = (), *, discard: bool = False) -> None:
+        """Take what *tags* name off the devices. Raises `WrongState`, `BadArgument`, `MemoryError`."""
+        if discard:
+            raise WrongState("a training job cannot make its state anew; use mode offload")
+        with self._lock:
+            if self._busy():
+                raise WrongState("this process holds its lease and may be at work; yield first")
+            if self._named.command(tags):
+                self._named.save(self._tensors.find(self._device).regions, tags)
+                return
+            torch_regions.reshard(self._tensors.models)
+            self._suspend(self._regions(_known(tags) or self._chosen))
+
+    def resume(self, tags: Sequence[str] = ()) -> None:
+        """Bring what *tags* name back (none: all). Raises what torch raises where a device has no room."""
+        with self._lock:
+            if self._named.command(tags):
+                self._named.load(self._tensors.find(self._device).regions, tags)
+                return
+            wanted = _known(tags) or set(self.tags)
+            self._resume([kept for kept in self._kept if kept.region.tags & wanted])
+
+    def save(self, name: str, tags: Sequence[str] = ()) -> int:
+        """Copy what *tags* name (none: all) under *name*, beside other such copies; return the bytes.
+
+        The state stays on the devices. The same name again takes the place of the old copy.
+        """
+        with self._lock:
+            return self._named.keep(name, self._regions(_known(tags) or self._chosen))
+
+    def load(self, name: str) -> int:
+        """Copy what was saved under *name* back to where it was; return the bytes. Raises `WrongState`."""
+        with self._lock:
+            return self._named.bring(name)
+
+    def forget(self, name: str) -> None:
+        """Give the host memory of that copy back; an unknown name is fine."""
+        with self._lock:
+            self._named.forget(name)
+
+    def close(self) -> None:
+        """Take no more commands, bring everything back and give the host memory back."""
+        if self.workload is not None:
+            self.workload.close()
+        self.resume()
+        self._arena.close()
+        self._named.close()
+
+    def _regions(self, tags: set[str]) -> list[Region]:
+        return [region for region in self._tensors.find(self._device).regions if region.tags & tags]
+
+    def _suspend(self, regions: list[Region]) -> None:
+        if not regions:
+            return
+        sizes = [region.storage.nbytes() for region in regions]
+        with self._device.on(regions[0].storage.device):
+            self._arena.reserve(sum(map(aligned, sizes)))
+            going = [Kept(r, size, self._arena.take(size)) for r, size in zip(regions, sizes, strict=True)]
+            try:
+                self._copy(going, back=False)
+            except BaseException:
+                if not self._kept:
+                    self._arena.clear()
+                raise
+            for kept in going:
+                kept.region.storage.resize_(0)
+            self._kept += going
+            self._device.release()
+
+    def _resume(self, coming: list[Kept]) -> None:
+        if not coming:
+            return
+        with self._device.on(coming[0].region.storage.device):
+            try:
+                for kept in coming:
+                    kept.region.storage.resize_(kept.size)
+                self._copy(coming, back=True)
+            except BaseException:
+                for kept in coming:
+                    kept.region.storage.resize_(0)
+                self._device.release()
+                raise
+        here = {id(kept) for kept in coming}
+        self._kept = [kept for kept in self._kept if id(kept) not in here]
+        if not self._kept:
+            self._arena.clear()
+
+    def _copy(self, moving: Sequence[Kept], *, back: bool) -> None:
+        devices = list(dict.fromkeys(kept.region.storage.device for kept in moving))
+        with self._device.copying(devices) as streams:
+            for kept in moving:
+                there = torch_regions.bytes_of(kept.region.storage, 0, kept.size)
+                to, source = (there, kept.host) if back else (kept.host, there)
+                streams.copy(to, source, kept.region.storage.device)
+
+
+def attach(
+    *models: Any,
+    optimizers: Sequence[Any] = (),
+    extra: Sequence[Any] = (),
+    interleaver: Interleaver | None = None,
+    tags: Sequence[str] = (),
+    rank: Rank | None = None,
+) -> Offload:
+    """Return the offload of this process, told to the node's agent if the job is interleaved.
+
+    Call it once in each rank, after the model is on its device; optimizer state may come later. *tags* choose
+    what is moved (`optimizer`, `lora`, ...), *rank* is this process among those of the job on this node, if
+    neither torchrun nor srun says so. With *interleaver* nothing is moved while its lease is held, and each
+    `acquire` makes sure that the state is there. Raises `BadArgument` for a tag that there is not.
+    """
+    busy = (lambda: interleaver.lease is not None) if interleaver is not None else (lambda: False)
+    offload = Offload(Tensors(list(models), list(optimizers), list(extra)), tags=tags, busy=busy)
+    offload.workload = Workload.from_env(offload, rank)
+    if interleaver is not None:
+        interleaver.on_grant(offload.resume)
+    return offload
+
+
+def _known(tags: Iterable[str]) -> set[str]:
+    """Return *tags* as a set. Raises `BadArgument` for one that there is not."""
+    wanted = set(tags)
+    if unknown := wanted - set(torch_regions.TAGS):
+        raise BadArgument(f"no region {min(unknown)!r}; there are {', '.join(torch_regions.TAGS)}")
+    return wanted

@@ -1,0 +1,85 @@
+"""The torch backend told by a real agent; buffers of simulated devices stand for the memory that it frees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest_asyncio
+
+from slurm_interleave.client.integrations.torch_offload import Offload
+from slurm_interleave.client.sim import SimBuffer, SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.workload import Rank, Workload
+from slurm_interleave.node_agent.agent import Agent
+from tests.node_agent.conftest import agent, folder, orchestrator, sim
+from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, start_job
+from tests.torch.training import Training
+
+__all__ = ["agent", "folder", "orchestrator", "sim"]
+
+
+class OnSim:
+    """An offload whose bytes lie on a simulated device as long as they are not in host memory."""
+
+    can_discard = False
+
+    def __init__(self, offload: Offload, device: SimDevice) -> None:
+        self.offload, self._device = offload, device
+        self.tags = offload.tags
+        self._buffer: SimBuffer | None = None
+        self._show()
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.offload.arena_bytes
+
+    def suspend(self, tags: Sequence[str], *, discard: bool) -> None:
+        self.offload.suspend(tags, discard=discard)
+        self._show()
+
+    def resume(self, tags: Sequence[str]) -> None:
+        self.offload.resume(tags)
+        self._show()
+
+    def _show(self) -> None:
+        if self._buffer is not None:
+            self._buffer.free()
+        resident = self.offload.resident_bytes()
+        self._buffer = self._device.empty(resident, np.uint8) if resident else None
+
+
+@pytest_asyncio.fixture
+async def training(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[Training]:
+    await start_job(folder)
+    training = Training()
+    training.step()
+    state = OnSim(training.offload(), SimDevice(Arena.open(sim.directory), 0, "17"))
+    workload = Workload.from_env(state, Rank(), environment(folder))
+    assert workload is not None
+
+    async def is_there() -> bool:
+        return bool(agent._channels.of("17"))
+
+    await eventually(is_there)
+    yield training
+    await asyncio.to_thread(workload.close)
+
+
+async def test_a_training_job_gives_the_device_up_and_goes_on_with_the_same_bits(
+    training: Training, orchestrator: FakeOrchestrator, sim: SimConfig
+) -> None:
+    before = training.digest()
+    saved = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    taken = Arena.open(sim.directory).used_bytes(0)
+    back = await orchestrator.asks("RESTORE", "17", "1-2")
+
+    assert (saved.ok, saved.context, taken) == (True, "saved", 0)
+    assert saved.bytes >= sum(p.nbytes for p in training.model.parameters())
+    assert (back.ok, back.context) == (True, "resident")
+    assert training.digest() == before
+    alone = Training()
+    assert [alone.step() for _ in range(3)][1:] == [training.step() for _ in range(2)]
