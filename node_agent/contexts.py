@@ -119,9 +119,10 @@ def on_order(context: JobContext, verb: Verb) -> Decision:
             assert_never(verb)
 
 
-def on_call(context: JobContext, verb: Verb) -> Decision:
+def on_call(context: JobContext, verb: Verb, *, in_place: bool = False) -> Decision:
     """Decide what a call of the v1alpha1 service means, by its table of states.
 
+    *in_place*: it copies to or from what is on the devices, and the context stays there.
     An `Outcome` stands for "already so". Raises `Busy`, `JobFaulted`, `WrongState`.
     """
     if context.state in MOVING:
@@ -133,7 +134,11 @@ def on_call(context: JobContext, verb: Verb) -> Decision:
     if context.state is Context.NONE or (verb is Verb.SNAPSHOT and context.state is Context.SAVED):
         held = "on the devices" if context.state is Context.NONE else "there that is not saved already"
         raise WrongState(f"{verb.value}: the job is {context.state.value}: it has nothing {held}")
-    if verb is Verb.RESTORE and context.state is Context.RESIDENT:
+    if in_place and context.state is Context.SAVED:
+        raise WrongState(
+            f"{verb.value}: the job is saved: ranges of memory are copied while it is on the devices"
+        )
+    if verb is Verb.RESTORE and context.state is Context.RESIDENT and not in_place:
         return Outcome(Context.RESIDENT)
     return Run(during=Context.SAVING if verb is Verb.SNAPSHOT else Context.RESTORING)
 

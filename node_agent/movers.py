@@ -7,13 +7,15 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from slurm_interleave.client.core.errors import BadArgument, WrongState
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.node_agent.backends.app_channel import ChannelMover
 from slurm_interleave.node_agent.backends.channel import Channels
 from slurm_interleave.node_agent.backends.combined import Combined
-from slurm_interleave.node_agent.backends.protocol import Backend, Mover
+from slurm_interleave.node_agent.backends.protocol import Backend, CopiesRegions, Mover, Region
+from slurm_interleave.node_agent.backends.regions import ChannelRegions, RegionsMover
 from slurm_interleave.node_agent.state import Job
 
 APPS = ("app_channel",)
@@ -33,7 +35,7 @@ class Movers:
         names = saved_by or self._chosen(job_id)
         return self._named(names) if names and names != self.backend.name else None
 
-    def asked(self, config: v1.BackendConfig) -> Mover | None:
+    def asked(self, job: Job, config: v1.BackendConfig) -> Mover | None:
         """Return who is to move the state by a v1alpha1 request; None: whoever the job itself chose.
 
         Raises `WrongState` for one that is off on this node.
@@ -44,9 +46,25 @@ class Movers:
         if asked == "app_channel":
             wanted = config.app_channel
             return ChannelMover(self._channels, self.backend, wanted.mode, wanted.tags)
+        if asked == "memory_regions":
+            return self._regions(job, config.memory_regions)
         if asked == "cuda" and not config.cuda.explicit_target.pids:
             return self.backend  # the node's devices, whatever stands in for them
         raise WrongState(f"backend {asked} is off on this node: [agent] backend = {self.backend.name!r}")
+
+    def _regions(self, job: Job, config: v1.MemoryRegionsBackendConfig) -> Mover:
+        regions = [Region(each.pid, each.address, each.size_bytes) for each in config.regions]
+        copier: CopiesRegions | None = None
+        if self._channels.of(job.job_id):
+            copier = ChannelRegions(self._channels)
+        elif hasattr(self.backend, "save_regions"):
+            copier = cast("CopiesRegions", self.backend)
+        if copier is None:
+            raise WrongState(
+                f"backend memory_regions is off on this node: [agent] backend = {self.backend.name!r} "
+                "copies no ranges, and the job has no workload channel that could"
+            )
+        return RegionsMover(copier, config.snapshot_name or job.job_id, regions)
 
     def _chosen(self, job_id: str) -> str:
         job = self._job_of(job_id)

@@ -14,7 +14,7 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import contexts
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
-from slurm_interleave.node_agent.results import Result, Results, first_failure
+from slurm_interleave.node_agent.results import Result, Results, first_failure, gone
 from slurm_interleave.node_agent.state import Job, State
 from slurm_interleave.node_agent.waits import Limit
 
@@ -123,10 +123,11 @@ class Operations:
         if context.state is Context.NONE and was_resident:
             # Its processes went since the last look: the operation finds nothing, and that is a success.
             context = replace(context, state=Context.RESIDENT)
-        decision = contexts.on_call(context, verb)
+        in_place = mover is not None and mover.in_place
+        decision = contexts.on_call(context, verb, in_place=in_place)
         if isinstance(decision, Outcome):
             return ALREADY_RUNNING
-        if verb is Verb.RESTORE and (refusal := self._occupied(job)):
+        if verb is Verb.RESTORE and not in_place and (refusal := self._occupied(job)):
             raise WrongState(refusal)
         operation = f"{verb.value}-{uuid.uuid4().hex}"
         work = self._call(job, verb, decision.during, mover)
@@ -192,10 +193,10 @@ class Operations:
     async def _order(self, verb: Verb, job_id: str, attempt: str, *, beside: bool) -> Result:
         job = self._state.jobs.get(job_id)
         if job is None or attempt not in ("", job.attempt):
-            return _gone(job_id, verb)
+            return gone(job_id, verb)
         async with self._lock(job_id):
             if job.ended:
-                return _gone(job_id, verb)
+                return gone(job_id, verb)
             context = self.refresh(job)
             decision = contexts.on_order(context, verb)
             if isinstance(decision, Outcome):
@@ -207,12 +208,12 @@ class Operations:
     async def _call(self, job: Job, verb: Verb, during: Context, mover: Mover | None) -> Result:
         async with self._lock(job.job_id):
             if job.ended:
-                return _gone(job.job_id, verb)
+                return gone(job.job_id, verb)
             return await self._run_in_turn(job, verb, during, mover or self._mover(job, verb))
 
     async def _run_in_turn(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
         """Run, but bring nothing back to devices that another job is on."""
-        if verb is Verb.RESTORE and (refusal := self._occupied(job)):
+        if verb is Verb.RESTORE and not mover.in_place and (refusal := self._occupied(job)):
             return Result(Outcome(job.context.state, error=refusal), job.context.bytes)
         return await self._run(job, verb, during, mover)
 
@@ -293,9 +294,3 @@ class Operations:
             log.info(f"{verb.value}.done", extra={**fields, "bytes": outcome.moved})
         else:
             log.warning(f"{verb.value}.failed", extra={**fields, "reason": outcome.error})
-
-
-def _gone(job_id: str, verb: Verb) -> Result:
-    """Return the answer for a job that is not here: there is nothing to save, and nothing to bring back."""
-    error = f"job {job_id} is not on this node" if verb is Verb.RESTORE else ""
-    return Result(Outcome(Context.NONE, error=error))

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_interleave.node_agent.contexts import Outcome
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent.contexts import Outcome, Verb
 
 _KEPT = 1000  # operations that are remembered
 
@@ -57,3 +58,9 @@ async def first_failure(before: Sequence[asyncio.Future[Result]]) -> str:
         if failed := (await ended).outcome.error:
             return failed
     return ""
+
+
+def gone(job_id: str, verb: Verb) -> Result:
+    """Return the answer for a job that is not here: there is nothing to save, and nothing to bring back."""
+    error = f"job {job_id} is not on this node" if verb is Verb.RESTORE else ""
+    return Result(Outcome(Context.NONE, error=error))

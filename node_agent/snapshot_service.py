@@ -115,7 +115,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
 
     def _begin(self, request: v1.SnapshotRequest | v1.RestoreRequest, verb: Verb) -> str:
         job = self._find(request.job_id)
-        operation = self._operations.call(job, verb, self._movers.asked(request.backend_config))
+        operation = self._operations.call(job, verb, self._movers.asked(job, request.backend_config))
         task = self._operations.results.get(operation)
         if task is not None:
             task.add_done_callback(lambda _: self._moved(job))

@@ -149,6 +149,7 @@ class Arena(SimNode):
             for number in table.of_job(job):
                 table.drop(number)
         shutil.rmtree(self.directory / "host" / job, ignore_errors=True)
+        shutil.rmtree(self.directory / "regions" / job, ignore_errors=True)
         (self.use_folder / job).unlink(missing_ok=True)
 
     def recover(self) -> None:

@@ -16,6 +16,7 @@ from slurm_interleave.client.core.names import parse_job_id
 from slurm_interleave.client.sim import records
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.errors import SimError
+from slurm_interleave.client.sim.ranges import address_of
 from slurm_interleave.client.sim.settings import SimConfig
 
 Array = NDArray[Any]
@@ -38,6 +39,11 @@ class SimBuffer:
     def nbytes(self) -> int:
         """Size of the contents in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def address(self) -> int:
+        """Where it begins, as requests for ranges of memory name it; the same wherever it lies."""
+        return address_of(self.number)
 
     def get(self) -> Array:
         """Return a copy in host memory. Raises `NotResident`."""

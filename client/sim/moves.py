@@ -23,7 +23,7 @@ _LOOK_AGAIN_S = 0.002  # how often a snapshot looks whether the job's work has e
 
 def snapshot(node: SimNode, job: str, deadline: float, stop: threading.Event | None) -> int:
     """See `Arena.snapshot`; *deadline* is on the monotonic clock."""
-    with _moving(node, job, "snapshot", deadline) as buffers:
+    with moving(node, job, "snapshot", deadline) as buffers:
         going = {number: buffer for number, buffer in buffers.items() if not buffer.saved}
         pace = transfer.Pace(_speed(node, "snapshot_gib_s"), deadline, stop)
         records.make_folder(node.directory / "host")
@@ -44,7 +44,7 @@ def restore(
     node: SimNode, job: str, devices: Mapping[int, int], deadline: float, stop: threading.Event | None
 ) -> int:
     """See `Arena.restore`; *deadline* is on the monotonic clock."""
-    with _moving(node, job, "restore", deadline) as buffers:
+    with moving(node, job, "restore", deadline) as buffers:
         saved = {number: buffer for number, buffer in buffers.items() if buffer.saved}
         with node.transaction() as table:
             places = _set_room_aside(node, table, job, saved, devices)
@@ -61,7 +61,7 @@ def restore(
 
 def discard(node: SimNode, job: str, deadline: float) -> None:
     """Forget the job's buffers once its work has ended; *deadline* is on the monotonic clock."""
-    with _moving(node, job, "discard", deadline) as buffers, node.transaction() as table:
+    with moving(node, job, "discard", deadline) as buffers, node.transaction() as table:
         for number in buffers:
             table.drop(number)
 
@@ -81,7 +81,7 @@ def _set_room_aside(
 
 
 @contextmanager
-def _moving(node: SimNode, job: str, verb: str, deadline: float) -> Iterator[dict[int, Buffer]]:
+def moving(node: SimNode, job: str, verb: str, deadline: float) -> Iterator[dict[int, Buffer]]:
     """Give the job's buffers while nobody else uses or moves them."""
     with node.transaction() as table:
         if job in table.moves:

@@ -69,6 +69,18 @@ def load(path: Path, view: memoryview, device: int, crc: int, pace: Pace) -> Non
         raise ChecksumMismatch(f"{path}: the saved buffer has checksum {seen:#x}, it left with {crc:#x}")
 
 
+def checksum(path: Path) -> int:
+    """Return the checksum of a saved file. Raises `ChecksumMismatch` if it cannot be read."""
+    seen = 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK):
+                seen = zlib.crc32(chunk, seen)
+    except OSError as error:
+        raise ChecksumMismatch(f"{path}: the saved buffer cannot be read: {error}") from error
+    return seen
+
+
 def _write_all(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data) :]

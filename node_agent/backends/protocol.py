@@ -57,6 +57,7 @@ class Mover(Protocol):
     in_process: ClassVar[bool] = (
         False  # whether it is in the memory of the job's processes, whoever put it there
     )
+    in_place: ClassVar[bool] = False  # whether it only copies, and the context stays on the devices
 
     async def snapshot(self, target: Target) -> Outcome:
         """Take the state off the devices; nothing there: context `none`."""
@@ -69,6 +70,25 @@ class Mover(Protocol):
 
         What cannot be taken from a process that lives on (*target.living*) stays; the outcome says so.
         """
+
+
+@dataclass(frozen=True)
+class Region:
+    """*size* bytes of device memory of a process."""
+
+    pid: int
+    address: int
+    size: int
+
+
+class CopiesRegions(Protocol):
+    """A backend that can keep named copies of chosen memory, several side by side."""
+
+    async def save_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
+        """Copy them under *name*, in place of an older copy of that name."""
+
+    async def load_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
+        """Copy them back from there."""
 
 
 class Backend(Mover, Protocol):

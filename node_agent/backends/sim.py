@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,10 +12,11 @@ from typing import ClassVar
 from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim import ranges
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError
 from slurm_interleave.client.sim.settings import SimConfig
-from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target, User, in_thread
+from slurm_interleave.node_agent.backends.protocol import Backend, Device, Region, Target, User, in_thread
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 
 
@@ -85,6 +88,29 @@ class SimBackend(Backend):
             return Outcome(Context.NONE)
 
         return await in_thread(work)
+
+    async def save_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
+        """Copy ranges of buffers; see `client/sim/ranges.py` for their addresses."""
+        return await self._moved(target, partial(self._copied, ranges.save, target.job, name, regions))
+
+    async def load_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
+        """Copy them back. A broken copy loses nothing that is on the devices."""
+        return await self._moved(target, partial(self._copied, ranges.load, target.job, name, regions))
+
+    def _copied(
+        self,
+        copy: Callable[..., int],
+        job: str,
+        name: str,
+        regions: Sequence[Region],
+        deadline_s: float,
+        stop: threading.Event,
+    ) -> int:
+        wanted = [ranges.Range(each.pid, each.address, each.size) for each in regions]
+        try:
+            return copy(self._arena, job, name, wanted, time.monotonic() + deadline_s, stop)
+        except ChecksumMismatch as error:
+            raise SimError(str(error)) from error
 
     async def _moved(self, target: Target, move: Callable[..., int]) -> Outcome:
         """Move, then say where the state is by looking, whatever happened."""

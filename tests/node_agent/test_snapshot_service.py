@@ -218,12 +218,12 @@ async def test_status_shows_what_is_used_of_the_devices(stub: Any, device: SimDe
 
 async def test_a_backend_that_is_off_is_refused_with_the_switch(stub: Any, device: SimDevice) -> None:
     device.put(np.zeros(10))
-    wanted = v1.BackendConfig(app_endpoint=v1.AppEndpointConfig(app=v1.APP_VLLM))
+    wanted = v1.BackendConfig(direct_memory=v1.DirectMemoryBackendConfig())
 
     code, text = await refusal(stub.Snapshot(v1.SnapshotRequest(job_id="17", backend_config=wanted)))
 
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "backend app_endpoint is off on this node: [agent] backend = 'sim'" in text
+    assert "backend direct_memory is off on this node: [agent] backend = 'sim'" in text
 
 
 async def test_a_job_under_noop_counts_as_running(

@@ -1,0 +1,128 @@
+"""Named copies of chosen ranges of a job's buffers, beside each other; the buffers stay where they are.
+
+An address is that of a buffer, which holds wherever the buffer lies now, and an offset: `address_of`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_interleave.client.sim import records, transfer
+from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError
+from slurm_interleave.client.sim.moves import moving
+from slurm_interleave.client.sim.node import SimNode
+from slurm_interleave.client.sim.table import Buffer
+
+_OFFSET_BITS = 40
+
+
+@dataclass(frozen=True)
+class Range:
+    """*size* bytes at *address* of a process."""
+
+    pid: int
+    address: int
+    size: int
+
+
+def address_of(number: int, offset: int = 0) -> int:
+    """Return the address of a byte of the buffer with this number."""
+    return (number << _OFFSET_BITS) + offset
+
+
+def save(
+    node: SimNode,
+    job: str,
+    name: str,
+    ranges: Sequence[Range],
+    deadline: float,
+    stop: threading.Event | None = None,
+) -> int:
+    """Copy *ranges* of *job* under *name*, in place of an older copy of that name; return the bytes.
+
+    Raises `SimError`: nothing has changed, and an older copy is still there. *deadline*: monotonic clock.
+    """
+    with moving(node, job, "snapshot", deadline) as buffers:
+        views = [_view(node, job, buffers, each) for each in ranges]
+        pace = transfer.Pace(0, deadline, stop)
+        folder = _folder(node, job, name)
+        fresh = folder.with_suffix(".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        records.make_folder(fresh.parent.parent)
+        records.make_folder(fresh.parent)
+        records.make_folder(fresh)
+        index = []
+        for place, (each, (device, view)) in enumerate(zip(ranges, views, strict=True)):
+            crc = transfer.save(view, device, fresh / str(place), pace)
+            index.append({"address": each.address, "size": each.size, "crc": crc, "file": str(place)})
+        (fresh / "index.json").write_text(json.dumps(index))
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+    return sum(each.size for each in ranges)
+
+
+def load(
+    node: SimNode,
+    job: str,
+    name: str,
+    ranges: Sequence[Range],
+    deadline: float,
+    stop: threading.Event | None = None,
+) -> int:
+    """Copy *ranges* back from the copy *name*; return the bytes.
+
+    Raises `SimError` if that copy has them not, and `ChecksumMismatch` if it is broken: nothing has changed.
+    """
+    folder = _folder(node, job, name)
+    with moving(node, job, "restore", deadline) as buffers:
+        copies = _index(folder, job, name)
+        views = [_view(node, job, buffers, each) for each in ranges]
+        for each in ranges:
+            if (each.address, each.size) not in copies:
+                raise SimError(
+                    f"job {job}: snapshot {name} has no copy of {each.size} bytes at {each.address:#x}"
+                )
+        found = [copies[each.address, each.size] for each in ranges]
+        for copy in found:
+            _check(folder / copy["file"], copy["crc"])
+        pace = transfer.Pace(0, deadline, stop)
+        for copy, (device, view) in zip(found, views, strict=True):
+            transfer.load(folder / copy["file"], view, device, copy["crc"], pace)
+    return sum(each.size for each in ranges)
+
+
+def _folder(node: SimNode, job: str, name: str) -> Path:
+    # A name is any text.
+    return node.directory / "regions" / job / hashlib.sha256(name.encode()).hexdigest()
+
+
+def _index(folder: Path, job: str, name: str) -> dict[tuple[int, int], dict[str, Any]]:
+    try:
+        rows = json.loads((folder / "index.json").read_text())
+    except FileNotFoundError:
+        raise SimError(f"job {job}: there is no snapshot {name}; save it first") from None
+    return {(row["address"], row["size"]): row for row in rows}
+
+
+def _view(node: SimNode, job: str, buffers: dict[int, Buffer], each: Range) -> tuple[int, memoryview]:
+    """Return the device and bytes of a range. Raises `SimError` if they are not this job's, or not there."""
+    number, offset = divmod(each.address, 1 << _OFFSET_BITS)
+    buffer = buffers.get(number)
+    if buffer is None or buffer.owner.pid != each.pid or offset + each.size > buffer.size:
+        raise SimError(f"job {job}: process {each.pid} has no {each.size} bytes at {each.address:#x}")
+    if buffer.saved:
+        raise SimError(f"job {job}: the bytes at {each.address:#x} are in host memory; restore the job first")
+    return buffer.device, node.view(buffer)[offset : offset + each.size]
+
+
+def _check(path: Path, crc: int) -> None:
+    seen = transfer.checksum(path)
+    if seen != crc:
+        raise ChecksumMismatch(f"{path}: the saved range has checksum {seen:#x}, it was saved with {crc:#x}")
