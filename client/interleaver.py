@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from slurm_interleave.client.core.errors import InterleaveError, NotRegistered
 from slurm_interleave.client.core.names import parse_phase
+from slurm_interleave.client.endpoints import parse_endpoints, register_endpoints
 from slurm_interleave.client.registration import registered
 from slurm_interleave.client.session import Lease, Member, Session, say
 
@@ -30,6 +31,7 @@ class Interleaver:
         self._by_turn = False  # the lease was taken by a turn, whose end yields it
         self._lock = threading.RLock()
         self._granted: list[Callable[[], None]] = []
+        self._before_first: list[Callable[[], object]] = []
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Interleaver:
@@ -55,7 +57,10 @@ class Interleaver:
             unregistered=unregistered,
             socket=environ.get("INTERLEAVE_SOCKET", ""),
         )
-        return cls(Session(member))
+        made = cls(Session(member))
+        if endpoints := environ.get("INTERLEAVE_ENDPOINTS", ""):
+            made.on_first_acquire(lambda: register_endpoints(*parse_endpoints(endpoints), environ=environ))
+        return made
 
     @property
     def active(self) -> bool:
@@ -79,9 +84,16 @@ class Interleaver:
         with self._lock:
             if self._lease is None:
                 _require_registration(self._session.member)
+                while self._before_first:
+                    self._before_first[0]()
+                    del self._before_first[0]
                 self._lease = self._session.acquire(parse_phase(phase), timeout)
                 self._tell_granted()
             return self._lease
+
+    def on_first_acquire(self, call: Callable[[], object]) -> None:
+        """Have *call* called once, before the next acquire asks; if it raises, again before the one after."""
+        self._before_first.append(call)
 
     def on_grant(self, call: Callable[[], None]) -> None:
         """Have *call* called at each grant, before `acquire` returns; if it raises, the lease is yielded."""

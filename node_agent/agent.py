@@ -248,7 +248,7 @@ class Agent:
         forwarder = Forwarder(self._orchestrator, job.token, self._jobs.registered(job))
         names, request = [self._backend.name], job.request
         service = self._service(job.job_id)
-        own = JobService(job, self._drains, self._register)
+        own = JobService(job, self._state, self._drains, self._register)
         return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder], own)
 
     def _variables(self, job: Job) -> dict[str, str]:

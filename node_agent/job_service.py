@@ -8,16 +8,18 @@ from typing import Any
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+from slurm_interleave.node_agent import endpoints
 from slurm_interleave.node_agent.attendance import Register
 from slurm_interleave.node_agent.drain import Drains
-from slurm_interleave.node_agent.state import Job
+from slurm_interleave.node_agent.state import Job, State
 
 
 class JobService(rpc.JobAgentServicer):
     """What one job may ask for itself."""
 
-    def __init__(self, job: Job, drains: Drains, register: Register) -> None:
+    def __init__(self, job: Job, state: State, drains: Drains, register: Register) -> None:
         self._job = job
+        self._state = state
         self._drains = drains
         self._register = register
 
@@ -25,6 +27,15 @@ class JobService(rpc.JobAgentServicer):
         """Take the word of a process that it takes turns."""
         self._register.attend(self._job, request.pid)
         return pb.AttendReply()
+
+    async def RegisterEndpoints(
+        self, request: pb.RegisterEndpointsRequest, _context: Any
+    ) -> pb.RegisterEndpointsReply:
+        """Remember the servers that hold the job's device state."""
+        urls = list(request.urls)
+        self._job.endpoints = endpoints.parse(request.app, urls, discard=request.discard) if urls else None
+        self._state.save()
+        return pb.RegisterEndpointsReply()
 
     async def Resume(self, request: pb.ResumeRequest, _context: Any) -> AsyncIterator[pb.ResumeUpdate]:
         """Bring back the processes that were saved."""

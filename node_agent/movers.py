@@ -7,18 +7,23 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from slurm_interleave.client.core.errors import BadArgument, WrongState
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
+from slurm_interleave.node_agent import endpoints
 from slurm_interleave.node_agent.backends.app_channel import ChannelMover
+from slurm_interleave.node_agent.backends.app_endpoint import EndpointMover
 from slurm_interleave.node_agent.backends.channel import Channels
 from slurm_interleave.node_agent.backends.combined import Combined
 from slurm_interleave.node_agent.backends.protocol import Backend, CopiesRegions, Mover, Region
+from slurm_interleave.node_agent.backends.refuses import Refuses
 from slurm_interleave.node_agent.backends.regions import ChannelRegions, RegionsMover
+from slurm_interleave.node_agent.endpoints import Endpoints
 from slurm_interleave.node_agent.state import Job
 
-APPS = ("app_channel",)
+APPS = ("app_channel", "app_endpoint")
 
 
 class Movers:
@@ -33,7 +38,7 @@ class Movers:
     def of(self, job_id: str, saved_by: str = "") -> Mover | None:
         """Return who saves a job's state; with *saved_by*, the one of this name. None: the node's backend."""
         names = saved_by or self._chosen(job_id)
-        return self._named(names) if names and names != self.backend.name else None
+        return self._named(names, job_id) if names and names != self.backend.name else None
 
     def asked(self, job: Job, config: v1.BackendConfig) -> Mover | None:
         """Return who is to move the state by a v1alpha1 request; None: whoever the job itself chose.
@@ -46,11 +51,26 @@ class Movers:
         if asked == "app_channel":
             wanted = config.app_channel
             return ChannelMover(self._channels, self.backend, wanted.mode, wanted.tags)
+        if asked == "app_endpoint":
+            return self._asked_endpoint(job, config.app_endpoint)
         if asked == "memory_regions":
             return self._regions(job, config.memory_regions)
         if asked == "cuda" and not config.cuda.explicit_target.pids:
             return self.backend  # the node's devices, whatever stands in for them
         raise WrongState(f"backend {asked} is off on this node: [agent] backend = {self.backend.name!r}")
+
+    def _asked_endpoint(self, job: Job, config: v1.AppEndpointConfig) -> Mover:
+        """Return the mover for the servers that a request names, or else those that the job registered."""
+        try:
+            named = _endpoints(config) if config.endpoints else job.endpoints
+        except BadArgument as error:
+            return Refuses("app_endpoint", str(error))
+        if named is None:
+            return Refuses("app_endpoint", _no_endpoints(job.job_id))
+        job.endpoints = job.endpoints or named  # whoever saved restores
+        if config.mode:
+            named = replace(named, discard=config.mode == v1.SUSPEND_MODE_DISCARD)
+        return EndpointMover(named, self.backend, config.tags)
 
     def _regions(self, job: Job, config: v1.MemoryRegionsBackendConfig) -> Mover:
         regions = [Region(each.pid, each.address, each.size_bytes) for each in config.regions]
@@ -70,17 +90,33 @@ class Movers:
         job = self._job_of(job_id)
         if job is None or job.request.backend:
             return job.request.backend if job is not None else ""
-        return "app_channel" if self._channels.of(job_id) else ""
+        apps = ["app_endpoint"] if job.endpoints else []
+        return "+".join([*apps, "app_channel"] if self._channels.of(job_id) else apps)
 
-    def _named(self, names: str) -> Mover:
+    def _named(self, names: str, job_id: str) -> Mover:
         parts = names.split("+")
-        movers = [self._part(name, leaves_rest=name != parts[-1]) for name in parts]
+        movers = [self._part(name, job_id, leaves_rest=name != parts[-1]) for name in parts]
         return movers[0] if len(movers) == 1 else Combined(movers)
 
-    def _part(self, name: str, *, leaves_rest: bool) -> Mover:
+    def _part(self, name: str, job_id: str, *, leaves_rest: bool) -> Mover:
         if name == "app_channel":
             return ChannelMover(self._channels, self.backend, leaves_rest=leaves_rest)
+        if name == "app_endpoint":
+            job = self._job_of(job_id)
+            if job is None or job.endpoints is None:
+                return Refuses(name, _no_endpoints(job_id))
+            return EndpointMover(job.endpoints, self.backend, leaves_rest=leaves_rest)
         return self.backend
+
+
+def _endpoints(config: v1.AppEndpointConfig) -> Endpoints:
+    app = v1.App.Name(config.app).removeprefix("APP_").lower()
+    discard = config.mode == v1.SUSPEND_MODE_DISCARD
+    return endpoints.parse(app, list(config.endpoints), discard=discard)
+
+
+def _no_endpoints(job_id: str) -> str:
+    return f"job {job_id} has registered no servers; see INTERLEAVE_ENDPOINTS"
 
 
 def parse_backend(text: str, node_backend: str) -> str:

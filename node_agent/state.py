@@ -21,6 +21,7 @@ from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.core.states import Attendance, Context
 from slurm_interleave.client.sim.processes import Process
 from slurm_interleave.node_agent.contexts import JobContext
+from slurm_interleave.node_agent.endpoints import Endpoints
 from slurm_interleave.node_agent.job_processes import Owner
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Job:
     resumes: bool = False  # its processes were saved by a drain, and it may bring them back
     clients: tuple[Process, ...] = ()  # that take turns for it
     attendance: Attendance = Attendance.UNKNOWN
+    endpoints: Endpoints | None = None  # servers that hold its device state
 
     @property
     def job_id(self) -> str:
@@ -230,12 +232,14 @@ def _job(stored: dict[str, Any]) -> Job:
     context = _context(raw.pop("context", {}))
     clients = tuple(Process(*client) for client in raw.pop("clients", ()))
     attendance = Attendance(raw.pop("attendance", ""))
+    endpoints = raw.pop("endpoints", None)
     return Job(
         **raw,
         clients=clients,
         attendance=attendance,
         request=replace(request, devices=tuple(request.devices), nodes=tuple(request.nodes)),
         context=context,
+        endpoints=Endpoints(**{**endpoints, "urls": tuple(endpoints["urls"])}) if endpoints else None,
     )
 
 

@@ -8,6 +8,7 @@ import click
 
 from slurm_interleave.client.cli.clear_command import clear
 from slurm_interleave.client.cli.drain_command import drain
+from slurm_interleave.client.cli.endpoints_command import endpoints
 from slurm_interleave.client.cli.register_command import register
 from slurm_interleave.client.cli.run_command import run
 from slurm_interleave.client.cli.status import status
@@ -75,6 +76,7 @@ def command(context: click.Context) -> None:
 
 command.add_command(clear)
 command.add_command(drain)
+command.add_command(endpoints)
 command.add_command(register)
 command.add_command(run)
 command.add_command(status)

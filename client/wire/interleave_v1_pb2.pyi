@@ -426,6 +426,20 @@ class AttendReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RegisterEndpointsRequest(_message.Message):
+    __slots__ = ("app", "urls", "discard")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    URLS_FIELD_NUMBER: _ClassVar[int]
+    DISCARD_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    urls: _containers.RepeatedScalarFieldContainer[str]
+    discard: bool
+    def __init__(self, app: _Optional[str] = ..., urls: _Optional[_Iterable[str]] = ..., discard: bool = ...) -> None: ...
+
+class RegisterEndpointsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Hello(_message.Message):
     __slots__ = ("node", "version", "devices", "jobs", "trespass", "sent")
     NODE_FIELD_NUMBER: _ClassVar[int]

@@ -398,6 +398,11 @@ class JobAgentStub(object):
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.FromString,
                 )
+        self.RegisterEndpoints = channel.unary_unary(
+                '/slurm_interleave.v1.JobAgent/RegisterEndpoints',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RegisterEndpointsRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RegisterEndpointsReply.FromString,
+                )
 
 
 class JobAgentServicer(object):
@@ -418,6 +423,13 @@ class JobAgentServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterEndpoints(self, request, context):
+        """The servers that hold this job's device state here; replaces what was said before. None: there are none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobAgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -430,6 +442,11 @@ def add_JobAgentServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.FromString,
                     response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.SerializeToString,
+            ),
+            'RegisterEndpoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterEndpoints,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RegisterEndpointsRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RegisterEndpointsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -473,6 +490,23 @@ class JobAgent(object):
         return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.JobAgent/Resume',
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.SerializeToString,
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def RegisterEndpoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.JobAgent/RegisterEndpoints',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RegisterEndpointsRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RegisterEndpointsReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

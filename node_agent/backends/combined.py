@@ -25,6 +25,7 @@ class Combined(Mover):
     def __init__(self, movers: Sequence[Mover]) -> None:
         """*movers* in the order of a snapshot: the application first, since the device's backend stops it."""
         self._movers = movers
+        self.in_process = all(mover.in_process for mover in movers)  # type: ignore[misc]  # of these movers
         self.name = "+".join(mover.name for mover in movers)
 
     @override
@@ -45,13 +46,13 @@ class Combined(Mover):
         return Outcome(Context.NONE)
 
     async def _all(self, verb: Verb, movers: Sequence[Mover], target: Target) -> Outcome:
-        until, moved = time.monotonic() + target.deadline_s, 0
+        until, moved, outcome = time.monotonic() + target.deadline_s, 0, Outcome(Context.NONE)
         for done, mover in enumerate(movers):
             outcome = await _one(verb, mover, _by(until, target))
             if outcome.context not in _DONE[verb] or outcome.error:
                 return await self._undone(verb, movers[:done], outcome, target)
             moved += outcome.moved
-        return Outcome(_DONE[verb][0], moved)
+        return Outcome(_DONE[verb][0], moved, kept=outcome.kept)
 
     async def _undone(self, verb: Verb, done: Sequence[Mover], failed: Outcome, target: Target) -> Outcome:
         """Undo *done*, the last first. It is lost if that fails, or if the part that failed lost it."""

@@ -35,6 +35,11 @@ class Freed:
             await asyncio.sleep(_LOOK_S)
         return error
 
+    def all_there(self) -> bool:
+        """Tell whether no byte has left the devices since the begin; False where that cannot be seen."""
+        now = _resident(self._backend.look(self._target.job))
+        return now >= _resident(self._before) > 0
+
     def outcome(self) -> Outcome:
         """Return the outcome of a snapshot that was verified."""
         before = self._before.bytes if self._before else 0

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from slurm_interleave.client import Interleaver, JobFaulted, NotRegistered, StaleLease
+from slurm_interleave.client.core.errors import BadArgument
 from tests.client.fakes import FakeOrchestrator, refusal, refuse_yield
 
 STALE = refuse_yield(grpc.StatusCode.ABORTED, "lease 1 has ended", "StaleLease")
@@ -259,3 +260,14 @@ def test_if_it_fails_the_lease_is_yielded(mine: Interleaver) -> None:
     with pytest.raises(MemoryError, match="no room"):
         mine.acquire()
     assert mine.lease is None
+
+
+def test_endpoints_of_the_environment_are_told_before_the_first_acquire(environ: dict[str, str]) -> None:
+    unusable = Interleaver.from_env({**environ, "INTERLEAVE_ENDPOINTS": "vllm"})
+    without_agent = Interleaver.from_env({**environ, "INTERLEAVE_ENDPOINTS": "vllm http://localhost:8000"})
+
+    for _ in range(2):
+        with pytest.raises(BadArgument, match="INTERLEAVE_ENDPOINTS='vllm'"):
+            unusable.acquire()
+    assert without_agent.acquire().epoch > 0
+    without_agent.close()

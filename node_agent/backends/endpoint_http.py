@@ -1,0 +1,77 @@
+"""HTTP to a server of this node, each call with a limit; it says whether a call may have arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from slurm_interleave.node_agent.backends.protocol import in_thread
+from slurm_interleave.node_agent.waits import Limit
+
+_BODY_MAX = 4 << 20
+_GRACE_S = 0.5
+
+
+class EndpointFailed(Exception):
+    """A server did not do what it was asked."""
+
+    def __init__(self, text: str, *, reached: bool, again: bool = False) -> None:
+        """*reached*: it may have begun all the same; *again*: another try may end better."""
+        super().__init__(text)
+        self.reached = reached
+        self.again = again
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server answered."""
+
+    status: int
+    body: str
+
+    def json(self) -> Any:
+        """Return the body as JSON; None if it is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+async def call(
+    method: str,
+    url: str,
+    path: str,
+    timeout_s: float,
+    query: Mapping[str, Any] | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> Reply:
+    """Return the answer of *url* to one call, whatever its status. Raises `EndpointFailed`."""
+    what = f"{url}{path}"
+    target = urlsplit(url).path.rstrip("/") + path + (f"?{urlencode(query, doseq=True)}" if query else "")
+    timeout_s = max(0.01, timeout_s)
+    try:
+        work = in_thread(lambda: _call(method, url, target, timeout_s, body))
+        return await Limit(timeout_s + _GRACE_S).over(work)
+    except ConnectionRefusedError as error:
+        raise EndpointFailed(f"{what}: nobody listens: {error}", reached=False, again=True) from None
+    except (TimeoutError, asyncio.TimeoutError):
+        raise EndpointFailed(f"{what}: no answer within {timeout_s:.3g} s", reached=True) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise EndpointFailed(f"{what}: no answer: {error or repr(error)}", reached=True) from None
+
+
+def _call(method: str, url: str, target: str, timeout_s: float, body: Mapping[str, Any] | None) -> Reply:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        payload = None if body is None else json.dumps(body)
+        connection.request(method, target, payload, {"Content-Type": "application/json"} if payload else {})
+        answer = connection.getresponse()
+        return Reply(answer.status, answer.read(_BODY_MAX).decode(errors="replace"))
+    finally:
+        connection.close()
