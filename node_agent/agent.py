@@ -18,7 +18,7 @@ import grpc
 from slurm_interleave.client.connect import open_aio_channel
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
-from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.sim.settings import GIB, SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import environment, requests, sockets
 from slurm_interleave.node_agent.attendance import Register
@@ -30,6 +30,7 @@ from slurm_interleave.node_agent.criu import Criu
 from slurm_interleave.node_agent.drain import Drains
 from slurm_interleave.node_agent.folders import JobFolders
 from slurm_interleave.node_agent.forward import Forwarder
+from slurm_interleave.node_agent.host_room import HostRoom
 from slurm_interleave.node_agent.images import Images
 from slurm_interleave.node_agent.job_service import JobService
 from slurm_interleave.node_agent.jobs import Jobs
@@ -73,7 +74,8 @@ class Agent:
         self._channels = Channels()
         self._link = Link(config, self._hello, self._take)
         self._movers = Movers(backend, self._channels, state.jobs.get)
-        self._operations = Operations(state, backend, config.operation_timeout_s, self._movers.of)
+        room = HostRoom(state, int(config.host_memory_gib * GIB))
+        self._operations = Operations(state, backend, config.operation_timeout_s, self._movers.of, room=room)
         self._folders = JobFolders(
             config, lambda job: environment.as_text(self._variables(job)), self._serve_job
         )

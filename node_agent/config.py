@@ -40,6 +40,8 @@ class AgentConfig:
     munge_socket: str = ""
     # Seconds that one snapshot or restore may take.
     operation_timeout_s: float = 120.0
+    # Host memory for the saved state of all jobs of this node, in GiB; 0: as much as there is.
+    host_memory_gib: float = 0.0
     # Seconds between looks at the processes of the jobs.
     watch_s: float = 5.0
 
@@ -65,10 +67,7 @@ class AgentConfig:
             )
         if self.auth not in ("munge", "none"):
             raise ConfigError(f"[agent] auth = {self.auth!r} is not known; known are 'munge' and 'none'")
-        for key in ("operation_timeout_s", "watch_s"):
-            seconds = getattr(self, key)
-            if not (math.isfinite(seconds) and seconds > 0):
-                raise ConfigError(f"[agent] {key} = {seconds}: must be more than 0 seconds, and finite")
+        self._check_numbers()
         check_address(self.orchestrator, "[agent] orchestrator")
         if self.listen:
             check_address(self.listen, "[agent] listen", lowest=0)
@@ -76,6 +75,16 @@ class AgentConfig:
             raise ConfigError(
                 f"[agent] listen = {self.listen!r}: callers of the v1alpha1 service do not say who they are, "
                 "so it is served on loopback alone, as in 127.0.0.1:9001"
+            )
+
+    def _check_numbers(self) -> None:
+        for key in ("operation_timeout_s", "watch_s"):
+            seconds = getattr(self, key)
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise ConfigError(f"[agent] {key} = {seconds}: must be more than 0 seconds, and finite")
+        if not (math.isfinite(self.host_memory_gib) and self.host_memory_gib >= 0):
+            raise ConfigError(
+                f"[agent] host_memory_gib = {self.host_memory_gib}: must be 0 (no limit) or more, and finite"
             )
 
     def job_folder(self, job: str) -> Path:

@@ -14,7 +14,8 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import contexts
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
-from slurm_interleave.node_agent.results import Result, Results, first_failure, gone
+from slurm_interleave.node_agent.host_room import HostRoom
+from slurm_interleave.node_agent.results import Result, Results, first_failure, gone, log_move
 from slurm_interleave.node_agent.state import Job, State
 from slurm_interleave.node_agent.waits import Limit
 
@@ -33,6 +34,7 @@ class Operations:
         timeout_s: float,
         mover_of: Callable[[str, str], Mover | None],
         grace_s: float = 5.0,
+        room: HostRoom | None = None,
     ) -> None:
         """Move contexts of the jobs in *state*.
 
@@ -44,6 +46,7 @@ class Operations:
         self._timeout_s = timeout_s
         self._mover_of = mover_of
         self._grace_s = grace_s
+        self._room = room
         self.results = Results()
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
@@ -226,12 +229,18 @@ class Operations:
 
     async def _run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
         loop = asyncio.get_running_loop()
-        before, start = job.context, loop.time()
+        before, start, size = job.context, loop.time(), job.context.bytes
+        if verb is Verb.SNAPSHOT and self._room is not None:
+            seen = self.look(job.job_id)
+            size = seen.bytes if seen is not None else 0
+            if refusal := await self._room.refusal(job, mover, size):
+                return Result(Outcome(before.state, error=refusal))
         target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended)
         self._targets[job.job_id] = target
         self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
         by = mover.name if mover.in_app else ""
-        job.context = replace(before, state=during, saved_by=by if verb is Verb.SNAPSHOT else before.saved_by)
+        saved_by = by if verb is Verb.SNAPSHOT else before.saved_by
+        job.context = replace(before, state=during, bytes=size, saved_by=saved_by)
         self._state.save_context(job)
         try:
             outcome = await self._ask(mover, verb, target, before)
@@ -240,7 +249,7 @@ class Operations:
         job.context = contexts.after(outcome, verb, before, saved_by=by)
         self._state.save_context(job)
         seconds = loop.time() - start
-        loop.call_later(_LOG_S, self._log, job, verb, mover, outcome, seconds)
+        loop.call_later(_LOG_S, log_move, job.job_id, verb, mover.name, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)
 
     async def _ask(self, mover: Mover, verb: Verb, target: Target, before: JobContext) -> Outcome:
@@ -287,10 +296,3 @@ class Operations:
         job = self._state.jobs.get(job_id)
         context = self.refresh(job) if job is not None else JobContext()
         return Result(Outcome(context.state, error=str(error) or repr(error)), context.bytes)
-
-    def _log(self, job: Job, verb: Verb, mover: Mover, outcome: Outcome, seconds: float) -> None:
-        fields = {"job": job.job_id, "backend": mover.name, "seconds": round(seconds, 4)}
-        if outcome.ok:
-            log.info(f"{verb.value}.done", extra={**fields, "bytes": outcome.moved})
-        else:
-            log.warning(f"{verb.value}.failed", extra={**fields, "reason": outcome.error})

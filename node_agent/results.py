@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import Outcome, Verb
 
+log = logging.getLogger(__name__)
 _KEPT = 1000  # operations that are remembered
 
 
@@ -64,3 +66,12 @@ def gone(job_id: str, verb: Verb) -> Result:
     """Return the answer for a job that is not here: there is nothing to save, and nothing to bring back."""
     error = f"job {job_id} is not on this node" if verb is Verb.RESTORE else ""
     return Result(Outcome(Context.NONE, error=error))
+
+
+def log_move(job_id: str, verb: Verb, mover: str, outcome: Outcome, seconds: float) -> None:
+    """Say in the log how an operation ended."""
+    fields = {"job": job_id, "backend": mover, "seconds": round(seconds, 4)}
+    if outcome.ok:
+        log.info(f"{verb.value}.done", extra={**fields, "bytes": outcome.moved})
+    else:
+        log.warning(f"{verb.value}.failed", extra={**fields, "reason": outcome.error})

@@ -78,6 +78,11 @@ class ChannelMover(Mover):
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
 
     @override
+    def fresh_size(self, job: str, resident: int) -> int:
+        """Without what the job's ranks have set aside."""
+        return max(0, resident - self._channels.set_aside(job))
+
+    @override
     async def discard(self, target: Target) -> Outcome:
         """Do nothing: the application's memory ends with it."""
         return Outcome(Context.NONE)

@@ -43,6 +43,7 @@ class EndpointMover(Mover):
         """*backend* sees whether the devices are free; *leaves_rest*: what stays is for another mover."""
         make = DIALECTS[endpoints.app]
         self._servers: list[Dialect] = [make(url, tags, discard=endpoints.discard) for url in endpoints.urls]
+        self._discard = endpoints.discard
         self._backend = backend
         self._partial = bool(tags)
         self._leaves_rest = leaves_rest
@@ -71,6 +72,11 @@ class EndpointMover(Mover):
             return await self._left_again(failed, begun + limit)
         seen = self._backend.look(target.job)
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
+
+    @override
+    def saved_size(self, resident: int) -> int:
+        """Nothing where weights are dropped. vLLM rounds up, but what it drops of its cache is more."""
+        return 0 if self._discard else resident
 
     @override
     async def discard(self, target: Target) -> Outcome:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent.backends.protocol import Mover, Target
+from slurm_interleave.node_agent.backends.protocol import Charge, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome, Verb
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,10 @@ class Combined(Mover):
         """*movers* in the order of a snapshot: the application first, since the device's backend stops it."""
         self._movers = movers
         self.in_process = all(mover.in_process for mover in movers)  # type: ignore[misc]  # of these movers
+        charges = {mover.charge for mover in movers}
+        self.charge = next(
+            charge for charge in (Charge.JOB, Charge.NODE, Charge.NOTHING) if charge in charges
+        )
         self.name = "+".join(mover.name for mover in movers)
 
     @override
@@ -37,6 +41,11 @@ class Combined(Mover):
     async def restore(self, target: Target) -> Outcome:
         """Bring back part by part, the last saved first."""
         return await self._all(Verb.RESTORE, self._movers[::-1], target)
+
+    @override
+    def fresh_size(self, job: str, resident: int) -> int:
+        """As of the part that has set aside most: the parts share what is on the devices."""
+        return min(mover.fresh_size(job, resident) for mover in self._movers)
 
     @override
     async def discard(self, target: Target) -> Outcome:

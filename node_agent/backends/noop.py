@@ -8,7 +8,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target
+from slurm_interleave.node_agent.backends.protocol import Backend, Charge, Device, Target
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 
 
@@ -18,6 +18,7 @@ class NoopBackend(Backend):
     name: ClassVar[str] = "noop"
     in_app: ClassVar[bool] = False
     in_process: ClassVar[bool] = True  # there is none
+    charge = Charge.NOTHING
 
     def __init__(self, node: str, devices: int) -> None:
         """Serve *devices* devices of *node* that have no memory of their own."""

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import ClassVar, Protocol, TypeVar
 
 from slurm_interleave.node_agent.contexts import Outcome, Seen
@@ -45,6 +46,14 @@ class Target:
     living: bool = False  # of a discard: the job goes on, so its processes may use the state right now
 
 
+class Charge(Enum):
+    """Whose host memory holds what a mover saves."""
+
+    NOTHING = "nothing"  # there is none
+    NODE = "node"  # the agent's own
+    JOB = "job"  # the job's, or nobody knows: it must fit in the job's and in the node's
+
+
 class Mover(Protocol):
     """The three verbs.
 
@@ -58,6 +67,15 @@ class Mover(Protocol):
         False  # whether it is in the memory of the job's processes, whoever put it there
     )
     in_place: ClassVar[bool] = False  # whether it only copies, and the context stays on the devices
+    charge: Charge = Charge.JOB
+
+    def saved_size(self, resident: int) -> int:
+        """Return how many bytes of host memory a saved context takes that has *resident* on the devices."""
+        return resident
+
+    def fresh_size(self, job: str, resident: int) -> int:  # noqa: ARG002
+        """Return how many of them *job* does not have in host memory yet."""
+        return self.saved_size(resident)
 
     async def snapshot(self, target: Target) -> Outcome:
         """Take the state off the devices; nothing there: context `none`."""
@@ -83,6 +101,8 @@ class Region:
 
 class CopiesRegions(Protocol):
     """A backend that can keep named copies of chosen memory, several side by side."""
+
+    charge: Charge
 
     async def save_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
         """Copy them under *name*, in place of an older copy of that name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent.backends.protocol import Mover, Target
+from slurm_interleave.node_agent.backends.protocol import Charge, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome
 
 
@@ -13,6 +13,7 @@ class Refuses(Mover):
     """Says why it does nothing."""
 
     in_app = True
+    charge = Charge.NOTHING
 
     def __init__(self, name: str, why: str) -> None:
         """*name* is that of the mover it stands for."""

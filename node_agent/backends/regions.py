@@ -16,7 +16,7 @@ from slurm_interleave.client.core.ranges import as_tags
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.node_agent.backends.channel import Channel, Channels
-from slurm_interleave.node_agent.backends.protocol import CopiesRegions, Mover, Region, Target
+from slurm_interleave.node_agent.backends.protocol import Charge, CopiesRegions, Mover, Region, Target
 from slurm_interleave.node_agent.contexts import Outcome
 
 
@@ -29,6 +29,7 @@ class RegionsMover(Mover):
 
     def __init__(self, copier: CopiesRegions, snapshot: str, regions: Sequence[Region]) -> None:
         self._copier = copier
+        self.charge = copier.charge
         self._snapshot = snapshot
         self.regions = regions
 
@@ -47,6 +48,11 @@ class RegionsMover(Mover):
         """Do nothing: copies go with their job."""
         return Outcome(Context.NONE)
 
+    @override
+    def saved_size(self, _resident: int) -> int:
+        """All regions."""
+        return sum(region.size for region in self.regions)
+
     def _refusal(self) -> Outcome | None:
         if not self.regions:
             return Outcome(Context.RESIDENT, error="memory_regions: no regions are named")
@@ -57,6 +63,8 @@ class RegionsMover(Mover):
 
 class ChannelRegions:
     """Has the ranks of a job copy their own memory: ranges go as tags of a command."""
+
+    charge = Charge.JOB
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels

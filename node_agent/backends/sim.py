@@ -16,7 +16,15 @@ from slurm_interleave.client.sim import ranges
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError
 from slurm_interleave.client.sim.settings import SimConfig
-from slurm_interleave.node_agent.backends.protocol import Backend, Device, Region, Target, User, in_thread
+from slurm_interleave.node_agent.backends.protocol import (
+    Backend,
+    Charge,
+    Device,
+    Region,
+    Target,
+    User,
+    in_thread,
+)
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 
 
@@ -25,6 +33,7 @@ class SimBackend(Backend):
 
     name: ClassVar[str] = "sim"
     in_app: ClassVar[bool] = False
+    charge = Charge.NODE
 
     def __init__(self, node: str, config: SimConfig) -> None:
         """Make the node's devices, or take those that are there. Raises `SimError`."""

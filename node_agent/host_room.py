@@ -1,0 +1,58 @@
+"""Says before each snapshot whether it fits in host memory, and why not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent import admission, host_memory, processes
+from slurm_interleave.node_agent.admission import Limit, Need, Node
+from slurm_interleave.node_agent.backends.protocol import Charge, Mover
+from slurm_interleave.node_agent.state import Job, State
+
+log = logging.getLogger(__name__)
+_SAVED = (Context.SAVED, Context.SAVING)
+
+
+class HostRoom:
+    """The host memory of this node, and the saved state that is in it."""
+
+    def __init__(
+        self,
+        state: State,
+        cap_bytes: int = 0,
+        node: Callable[[], Node] = host_memory.of_node,
+        limits: Callable[[str], list[Limit]] | None = None,
+    ) -> None:
+        """*cap_bytes* is the site's limit for all saved state, 0: none. *node* and *limits* look."""
+        self._state = state
+        self._cap_bytes = cap_bytes
+        self._node = node
+        self._limits = limits or _limits_of
+
+    async def refusal(self, job: Job, mover: Mover, size: int) -> str:
+        """Return why *mover* cannot save the *size* bytes that *job* has on its devices; empty: it can."""
+        if mover.charge is Charge.NOTHING:
+            return ""
+        to_job = mover.charge is Charge.JOB
+        need = Need(mover.saved_size(size), mover.fresh_size(job.job_id, size), charged_to_job=to_job)
+        if need.size <= 0:
+            return ""
+        try:
+            limits = await asyncio.to_thread(self._limits, job.job_id) if to_job and need.fresh else []
+            node = self._node()
+        except OSError as error:  # what cannot be seen holds nothing up
+            log.warning("memory.blind", extra={"job": job.job_id, "reason": str(error)})
+            return ""
+        others = [each for each in self._state.jobs.values() if each is not job]
+        promised = sum(each.context.bytes for each in others if each.context.state is Context.SAVING)
+        saved = sum(each.context.bytes for each in others if each.context.state in _SAVED)
+        node = Node(node.total, node.available, promised)
+        why = admission.refusal(need, limits, node, self._cap_bytes, saved)
+        return f"job {job.job_id}: {why}" if why else ""
+
+
+def _limits_of(job_id: str) -> list[Limit]:
+    return host_memory.of_job(processes.of_jobs([job_id])[job_id])
