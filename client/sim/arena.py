@@ -1,8 +1,9 @@
 """The devices of one node as files: allocations, snapshot and restore. Standard library alone.
 
 Each device is a file of fixed size on tmpfs, mapped by every process that uses it. All processes share one
-table (see `table.py`). A snapshot copies a job's buffers to host files and frees the device; a restore brings
-them back, wherever there is room. The bytes of each buffer are checksummed on the way out and back.
+table (see `table.py`). A snapshot copies a job's buffers to host memory and frees the device; a restore
+brings them back, wherever there is room. The bytes of each buffer are checksummed on the way out and back.
+Memory behind devices and behind saved state is got once and kept, since getting it costs more than a copy.
 All processes are in one PID namespace; a buffer lives as long as the process that made it.
 """
 
@@ -81,7 +82,6 @@ class Arena(SimNode):
                 return
             self.check_resident(table, buffer.job, [])
             table.drop(number)
-            self.host_file(buffer.job, number).unlink(missing_ok=True)
 
     @contextmanager
     def using(self, job: str, numbers: Sequence[int]) -> Iterator[dict[int, tuple[int, memoryview]]]:
@@ -148,17 +148,17 @@ class Arena(SimNode):
                 raise SimError(f"job {job}: a {table.moves[job].verb} is under way; nothing was discarded")
             for number in table.of_job(job):
                 table.drop(number)
-        shutil.rmtree(self.directory / "host" / job, ignore_errors=True)
+        self.forget_host_memory(job)
         shutil.rmtree(self.directory / "regions" / job, ignore_errors=True)
         (self.use_folder / job).unlink(missing_ok=True)
 
     def recover(self) -> None:
-        """Remove host files that no buffer owns: what a killed process left in the middle of its work."""
+        """Give back the host memory of jobs that have no buffers any more."""
         with self.transaction() as table:
-            for path in (self.directory / "host").glob("*/*"):
-                buffer = table.buffers.get(int(path.name))
-                if path.parent.name not in table.moves and not (buffer and buffer.saved):
-                    path.unlink(missing_ok=True)
+            alive = {buffer.job for buffer in table.buffers.values()} | set(table.moves)
+            for path in (*(self.directory / "host").iterdir(), *(self.directory / "regions").glob("*")):
+                if path.name not in alive:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def memory_of(self, job: str) -> JobMemory:
         """Say what *job* has on this node now."""

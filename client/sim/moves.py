@@ -28,15 +28,16 @@ def snapshot(node: SimNode, job: str, deadline: float, stop: threading.Event | N
         pace = transfer.Pace(_speed(node, "snapshot_gib_s"), deadline, stop)
         records.make_folder(node.directory / "host")
         records.make_folder(node.directory / "host" / job)
-        sums = {
-            number: transfer.save(node.view(b), b.device, node.host_file(job, number), pace)
-            for number, b in going.items()
-        }
+        places, end = _places(buffers)
+        host = node.host_memory(job, end) if going else memoryview(b"")
+        sums = {}
+        for number, b in going.items():
+            part = host[places[number] : places[number] + b.size]
+            sums[number] = transfer.copy(node.view(b), part, b.device, pace)
         with node.transaction() as table:
-            for number, crc in sums.items():
+            for number, checksum in sums.items():
                 buffer = table.buffers[number]
-                table.freed.append((buffer.device, buffer.offset, buffer.size))
-                buffer.saved, buffer.crc = True, crc
+                buffer.saved, buffer.place, buffer.checksum = True, places[number], checksum
     return sum(buffer.size for buffer in going.values())
 
 
@@ -49,14 +50,25 @@ def restore(
         with node.transaction() as table:
             places = _set_room_aside(node, table, job, saved, devices)
         pace = transfer.Pace(_speed(node, "restore_gib_s"), deadline, stop)
-        for number, b in places.items():
-            transfer.load(node.host_file(job, number), node.view(b), b.device, b.crc, pace)
+        end = max((b.place + b.size for b in saved.values()), default=0)
+        host = node.saved_memory(job, end) if saved else memoryview(b"")
+        for b in places.values():
+            part = host[b.place : b.place + b.size]
+            transfer.copy_back(part, node.view(b), b.device, b.checksum, pace)
         with node.transaction() as table:
             table.buffers.update(places)
             table.moves[job].room = []
-        for number in places:
-            node.host_file(job, number).unlink(missing_ok=True)
     return sum(buffer.size for buffer in places.values())
+
+
+def _places(buffers: Mapping[int, Buffer]) -> tuple[dict[int, int], int]:
+    """Return where in host memory each resident buffer goes, behind what is saved already, and the end."""
+    end = max((b.place + b.size for b in buffers.values() if b.saved), default=0)
+    places = {}
+    for number, buffer in buffers.items():
+        if not buffer.saved:
+            places[number], end = end, end + buffer.size
+    return places, end
 
 
 def discard(node: SimNode, job: str, deadline: float) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_interleave.client.sim import records
-from slurm_interleave.client.sim.errors import NotResident, OutOfMemory, SimError
+from slurm_interleave.client.sim.errors import ChecksumMismatch, NotResident, OutOfMemory, SimError
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.sim.table import (
     Buffer,
@@ -31,15 +32,53 @@ class SimNode:
         self.directory = directory
         self.config = config
         self._maps: dict[int, mmap.mmap] = {}
+        self._hosts: dict[str, tuple[int, mmap.mmap]] = {}  # inode and map of each job's host memory
 
     @property
     def use_folder(self) -> Path:
         """Lock files: who uses the buffers of a job now."""
         return self.directory / "use"
 
-    def host_file(self, job: str, number: int) -> Path:
-        """Return where a saved buffer's bytes are."""
-        return self.directory / "host" / job / str(number)
+    def host_file(self, job: str) -> Path:
+        """Return the file of the host memory for a job's saved buffers: got once, kept for the job's life."""
+        return self.directory / "host" / job / "saved"
+
+    def host_memory(self, job: str, size: int) -> memoryview:
+        """Return *size* bytes of host memory of *job* at least, with real memory behind them.
+
+        Raises `SimError` where there is no more of it.
+        """
+        path = self.host_file(job)
+        try:
+            descriptor = open_shared(path, os.O_RDWR | os.O_CREAT)
+            try:
+                had = os.fstat(descriptor).st_size
+                if size > had:
+                    os.posix_fallocate(descriptor, had, size - had)
+                return self._host_map(job, descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise SimError(f"{path}: {size} bytes cannot be saved in host memory: {error}") from error
+
+    def saved_memory(self, job: str, size: int) -> memoryview:
+        """Return the host memory of *job* that holds *size* saved bytes. Raises `ChecksumMismatch`."""
+        path = self.host_file(job)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise ChecksumMismatch(f"{path}: the saved buffers cannot be read: {error}") from error
+        try:
+            if (there := os.fstat(descriptor).st_size) < size:
+                raise ChecksumMismatch(f"{path}: {there} bytes are there, {size} were saved")
+            return self._host_map(job, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def forget_host_memory(self, job: str) -> None:
+        """Give the host memory of *job* back."""
+        self._hosts.pop(job, None)
+        shutil.rmtree(self.host_file(job).parent, ignore_errors=True)
 
     def look(self) -> Table:
         """Return the table as it is now, for reading alone."""
@@ -56,9 +95,6 @@ class SimNode:
             table.sweep()
             yield table
             save(path, table)
-            # Only now: a process killed before the save must not have lost bytes that the table still has.
-            for device, offset, size in table.freed:
-                self._map(device).madvise(mmap.MADV_REMOVE, offset, size)
 
     def view(self, buffer: Buffer) -> memoryview:
         """Return the bytes of *buffer* on its device."""
@@ -92,20 +128,33 @@ class SimNode:
                 raise
             held = ", ".join(f"job {other} holds {bytes_} bytes" for other, bytes_ in sorted(others.items()))
             raise OutOfMemory(f"{error}; {held}") from None
-        self._back_with_memory(device, offset, size)
+        self._back_with_memory(table, device, offset + size)
         return offset
 
-    def _back_with_memory(self, device: int, offset: int, size: int) -> None:
-        """Take host pages now: a write to a hole on a full tmpfs would kill the process with SIGBUS."""
+    def _back_with_memory(self, table: Table, device: int, end: int) -> None:
+        """Take pages up to *end* now, and keep them: a write to a hole on a full tmpfs would be a SIGBUS."""
+        begin = table.backed.get(device, 0)
         descriptor = open_shared(self._file(device), os.O_RDWR | os.O_CREAT)
         try:
-            os.posix_fallocate(descriptor, offset, size)
+            if os.fstat(descriptor).st_blocks * 512 < begin:
+                begin = 0  # another file by now
+            if end > begin:
+                os.posix_fallocate(descriptor, begin, end - begin)
+                table.backed[device] = end
         except OSError as error:
             raise OutOfMemory(
                 f"device {device}: {self.directory}: no host memory behind it: {error}"
             ) from error
         finally:
             os.close(descriptor)
+
+    def _host_map(self, job: str, descriptor: int) -> memoryview:
+        about = os.fstat(descriptor)
+        inode, mapped = self._hosts.get(job, (0, None))
+        if mapped is None or inode != about.st_ino or len(mapped) < about.st_size:
+            mapped = mmap.mmap(descriptor, about.st_size)
+            self._hosts[job] = about.st_ino, mapped
+        return memoryview(mapped)
 
     def _file(self, device: int) -> Path:
         return self.directory / f"device-{device}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_interleave.client.sim import records, transfer
+from slurm_interleave.client.sim import checksum, records, transfer
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError
 from slurm_interleave.client.sim.moves import moving
 from slurm_interleave.client.sim.node import SimNode
@@ -58,10 +58,11 @@ def save(
         records.make_folder(fresh.parent.parent)
         records.make_folder(fresh.parent)
         records.make_folder(fresh)
-        index = []
+        index: list[dict[str, Any]] = []
         for place, (each, (device, view)) in enumerate(zip(ranges, views, strict=True)):
-            crc = transfer.save(view, device, fresh / str(place), pace)
-            index.append({"address": each.address, "size": each.size, "crc": crc, "file": str(place)})
+            index.append({"address": each.address, "size": each.size, "file": str(place)})
+            index[-1]["checksum"] = _save(view, fresh / str(place))
+            pace.moved(device, each.size)
         (fresh / "index.json").write_text(json.dumps(index))
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
@@ -90,11 +91,10 @@ def load(
                     f"job {job}: snapshot {name} has no copy of {each.size} bytes at {each.address:#x}"
                 )
         found = [copies[each.address, each.size] for each in ranges]
-        for copy in found:
-            _check(folder / copy["file"], copy["crc"])
+        saved = [_load(folder / copy["file"], copy["checksum"]) for copy in found]
         pace = transfer.Pace(0, deadline, stop)
-        for copy, (device, view) in zip(found, views, strict=True):
-            transfer.load(folder / copy["file"], view, device, copy["crc"], pace)
+        for data, (device, view) in zip(saved, views, strict=True):
+            transfer.copy(data, view, device, pace)
     return sum(each.size for each in ranges)
 
 
@@ -122,7 +122,22 @@ def _view(node: SimNode, job: str, buffers: dict[int, Buffer], each: Range) -> t
     return buffer.device, node.view(buffer)[offset : offset + each.size]
 
 
-def _check(path: Path, crc: int) -> None:
-    seen = transfer.checksum(path)
-    if seen != crc:
-        raise ChecksumMismatch(f"{path}: the saved range has checksum {seen:#x}, it was saved with {crc:#x}")
+def _save(view: memoryview, path: Path) -> int:
+    try:
+        path.write_bytes(view)
+    except OSError as error:
+        raise SimError(f"{path}: {len(view)} bytes cannot be saved in host memory: {error}") from error
+    return checksum.of(view)
+
+
+def _load(path: Path, expected: int) -> memoryview:
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError as error:
+        raise ChecksumMismatch(f"{path}: the saved range cannot be read: {error}") from error
+    seen = checksum.of(data)
+    if seen != expected:
+        raise ChecksumMismatch(
+            f"{path}: the saved range has checksum {seen:#x}, it was saved with {expected:#x}"
+        )
+    return data

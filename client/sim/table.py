@@ -22,7 +22,7 @@ PAGE = 4096
 
 @dataclass
 class Buffer:
-    """One allocation. While `saved`, device and offset say where it was; its bytes are a host file."""
+    """One allocation. While `saved`, device and offset say where it was; its bytes are in host memory."""
 
     job: str
     device: int
@@ -30,7 +30,8 @@ class Buffer:
     size: int
     owner: Process
     saved: bool = False
-    crc: int = 0
+    place: int = 0  # of the saved bytes in the job's host memory
+    checksum: int = 0
 
 
 @dataclass
@@ -60,8 +61,7 @@ class Table:
     buffers: dict[int, Buffer] = field(default_factory=dict)
     moves: dict[str, Move] = field(default_factory=dict)
     work: dict[int, Work] = field(default_factory=dict)
-    # Ranges to give back to the host once this table is saved: (device, offset, size). Not stored.
-    freed: list[tuple[int, int, int]] = field(default_factory=list)
+    backed: dict[int, int] = field(default_factory=dict)  # bytes of each device that have memory behind them
 
     def of_job(self, job: str) -> dict[int, Buffer]:
         """Return the buffers of *job*, resident and saved."""
@@ -89,15 +89,11 @@ class Table:
 
     def drop(self, number: int) -> None:
         """Remove a buffer."""
-        buffer = self.buffers.pop(number)
-        if not buffer.saved:
-            self.freed.append((buffer.device, buffer.offset, buffer.size))
+        del self.buffers[number]
 
     def end_move(self, job: str) -> None:
         """Forget a move; the room that it had set aside, if it still has any, is free again."""
-        move = self.moves.pop(job, None)
-        if move is not None:
-            self.freed += move.room
+        self.moves.pop(job, None)
 
     def sweep(self) -> None:
         """Forget what dead processes left, as a driver does."""
@@ -170,6 +166,7 @@ def load(path: Path) -> Table:
             job: Move(m["verb"], Process(*m["mover"]), [(d, o, s) for d, o, s in m["room"]])
             for job, m in raw["moves"].items()
         },
+        backed={int(device): size for device, size in raw.get("backed", {}).items()},
         work={int(n): Work(**{**w, "worker": Process(*w["worker"])}) for n, w in raw["work"].items()},
     )
 
@@ -179,6 +176,5 @@ def save(path: Path, table: Table) -> None:
     fresh = path.with_suffix(".new")
     descriptor = open_shared(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "w") as file:
-        stored = {name: value for name, value in vars(table).items() if name != "freed"}
-        json.dump(stored, file, default=vars)
+        json.dump(table, file, default=vars)
     fresh.replace(path)

@@ -1,17 +1,14 @@
-"""Moves the bytes of one buffer between a device and a host file, at a set speed, with a checksum."""
+"""Moves the bytes of one buffer between a device and host memory, at a set speed, with a checksum."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import zlib
-from pathlib import Path
 
+from slurm_interleave.client.sim import checksum
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError, StillWorking
-from slurm_interleave.client.sim.table import open_shared
 
-_CHUNK = 4 << 20
+_PIECE = 8 * checksum.CHUNK  # moved between two looks at the clock
 
 
 class Pace:
@@ -37,50 +34,25 @@ class Pace:
             raise SimError("stopped, since the job has ended; undone")
 
 
-def save(view: memoryview, device: int, path: Path, pace: Pace) -> int:
-    """Copy *view* into *path* and return its checksum. Raises `SimError`, also where host memory is full."""
-    crc = 0
-    try:
-        with os.fdopen(open_shared(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb", buffering=0) as file:
-            for start in range(0, len(view), _CHUNK):
-                chunk = view[start : start + _CHUNK]
-                _write_all(file.fileno(), chunk)
-                crc = zlib.crc32(chunk, crc)
-                pace.moved(device, len(chunk))
-    except OSError as error:
-        raise SimError(f"{path}: {len(view)} bytes cannot be saved in host memory: {error}") from error
-    return crc
-
-
-def load(path: Path, view: memoryview, device: int, crc: int, pace: Pace) -> None:
-    """Copy *path* into *view*. Raises `ChecksumMismatch` if the bytes are not those of `save`, `SimError`."""
+def copy(source: memoryview, to: memoryview, device: int, pace: Pace) -> int:
+    """Copy *source* to *to*, one of which is on *device*, and return the checksum of *source*."""
     seen = 0
-    try:
-        with path.open("rb", buffering=0) as file:
-            for start in range(0, len(view), _CHUNK):
-                chunk = view[start : start + _CHUNK]
-                if file.readinto(chunk) != len(chunk):
-                    raise ChecksumMismatch(f"{path}: the saved buffer is shorter than {len(view)} bytes")
-                seen = zlib.crc32(chunk, seen)
-                pace.moved(device, len(chunk))
-    except OSError as error:
-        raise ChecksumMismatch(f"{path}: the saved buffer cannot be read: {error}") from error
-    if seen != crc:
-        raise ChecksumMismatch(f"{path}: the saved buffer has checksum {seen:#x}, it left with {crc:#x}")
-
-
-def checksum(path: Path) -> int:
-    """Return the checksum of a saved file. Raises `ChecksumMismatch` if it cannot be read."""
-    seen = 0
-    try:
-        with path.open("rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK):
-                seen = zlib.crc32(chunk, seen)
-    except OSError as error:
-        raise ChecksumMismatch(f"{path}: the saved buffer cannot be read: {error}") from error
+    for start in range(0, len(source), _PIECE):
+        end = min(start + _PIECE, len(source))
+        for at in range(start, end, checksum.CHUNK):
+            until = min(at + checksum.CHUNK, end)
+            chunk = source[at:until]
+            to[at:until] = chunk
+            seen = checksum.add(chunk, seen)
+        pace.moved(device, end - start)
     return seen
 
 
-def _write_all(descriptor: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+def copy_back(source: memoryview, to: memoryview, device: int, expected: int, pace: Pace) -> None:
+    """Copy saved bytes to *device*. Raises `ChecksumMismatch` if they are not those that were saved."""
+    seen = copy(source, to, device, pace)
+    if seen != expected:
+        raise ChecksumMismatch(
+            f"device {device}: a saved buffer of {len(source)} bytes has checksum {seen:#x}, it left with "
+            f"{expected:#x}"
+        )
