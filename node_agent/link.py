@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import random
@@ -86,11 +85,11 @@ class Link:
                     self._receive(order)
             finally:
                 sender.cancel()
-                with contextlib.suppress(
-                    asyncio.CancelledError, asyncio.InvalidStateError, grpc.aio.AioRpcError
-                ):
-                    await sender
                 stream.cancel()
+                # Not `await sender`: its end must not be taken for one of this task, or the other way round.
+                await asyncio.wait({sender})
+                if not sender.cancelled():
+                    sender.exception()  # the stream's own, told by `read` already
 
     def _receive(self, order: pb.AgentOrder) -> None:
         self._take(order)
