@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 _START_S = 60.0
 _READY = re.compile(r"event=ready (?:.*? )?port=(\d+)")
@@ -65,6 +66,14 @@ class Server:
         self.process.wait()
 
 
+class Listens(Protocol):
+    """Whatever agents connect to."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+
+
 class Stand:
     """All processes of a run; they end with it."""
 
@@ -103,11 +112,23 @@ class Stand:
         program = [sys.executable, "-m", "slurm_interleave.orchestrator.daemon"]
         return await self._start(name, [*program, "--config", str(config)])
 
+    def folder(self, node: str) -> Path:
+        """Return where the agent of *node* has its files."""
+        return self._folder / f"agent-{node}"
+
     async def agent(
-        self, orchestrator: Server, jobs: Sequence[str] = ("1", "2"), backend: str = "noop"
+        self,
+        orchestrator: Listens,
+        jobs: Sequence[str] = ("1", "2"),
+        backend: str = "noop",
+        node: str = "n0",
+        sim: str = "",
     ) -> tuple[Server, dict[str, str]]:
-        """Start `interleave-agent` for one device and jobs that share it; return it and their tokens."""
-        folder = self._folder / "agent"
+        """Start `interleave-agent` for one device and jobs that share it; return it and their tokens.
+
+        *sim*: more lines of its section [sim].
+        """
+        folder = self.folder(node)
         folder.mkdir()
         config = folder / "agent.toml"
         config.write_text(
@@ -117,10 +138,10 @@ class Stand:
             f'state_dir = "{folder}/state"\n'
             f'backend = "{backend}"\n'
             f'auth = "none"\n'
-            f'[sim]\ndirectory = "{folder}/sim"\n'
+            f'[sim]\ndirectory = "{folder}/sim"\n{sim}'
         )
         program = [sys.executable, "-m", "slurm_interleave.node_agent.daemon"]
-        server = await self._start("agent", [*program, "--config", str(config), "--node", "n0"])
+        server = await self._start(folder.name, [*program, "--config", str(config), "--node", node])
         return server, {job: await _start_job(folder / "run" / "agent.sock", job) for job in jobs}
 
     async def _start(self, name: str, command: list[str]) -> Server:

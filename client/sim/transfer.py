@@ -8,8 +8,6 @@ import time
 from slurm_interleave.client.sim import checksum
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError, StillWorking
 
-_PIECE = 8 * checksum.CHUNK  # moved between two looks at the clock
-
 
 class Pace:
     """How fast bytes may move, and until when. The devices of a job move side by side."""
@@ -37,13 +35,9 @@ class Pace:
 def copy(source: memoryview, to: memoryview, device: int, pace: Pace) -> int:
     """Copy *source* to *to*, one of which is on *device*, and return the checksum of *source*."""
     seen = 0
-    for start in range(0, len(source), _PIECE):
-        end = min(start + _PIECE, len(source))
-        for at in range(start, end, checksum.CHUNK):
-            until = min(at + checksum.CHUNK, end)
-            chunk = source[at:until]
-            to[at:until] = chunk
-            seen = checksum.add(chunk, seen)
+    for start in range(0, len(source), checksum.CHUNK):
+        end = min(start + checksum.CHUNK, len(source))
+        seen = checksum.take(source[start:end], to[start:end], seen)
         pace.moved(device, end - start)
     return seen
 

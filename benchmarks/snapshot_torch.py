@@ -1,0 +1,103 @@
+"""How fast the torch backend moves a job's state, beside plain copies of as many bytes.
+
+`measure("cuda")` is for a machine with a GPU, where the copies go to and from pinned memory; `measure("cpu")`
+takes tensors in host memory for those of a device. As a program it prints the same as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from snapshot_sim import seconds
+
+MIB = 1 << 20
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # mallopt(3)
+_TENSORS = 16
+
+
+def measure(device: str = "cuda", mib: int = 4096, rounds: int = 5) -> dict[str, Any]:
+    """Return GB/s of suspend and resume and of plain copies both ways, and their ratios, best of *rounds*.
+
+    Raises `ImportError` without torch.
+    """
+    import torch
+
+    from slurm_interleave.client.integrations.torch_device import CudaDevice, HostDevice
+    from slurm_interleave.client.integrations.torch_offload import Offload, Tensors
+
+    if device == "cpu":
+        _keep_freed_memory()
+        torch.set_num_threads(1)  # as a memcpy has
+    size = mib * MIB
+    state = [
+        torch.empty(size // _TENSORS, dtype=torch.uint8, device=device).fill_(n) for n in range(_TENSORS)
+    ]
+    offload = Offload(Tensors([], extra=list(state)), HostDevice() if device == "cpu" else CudaDevice())
+    plain = _Plain(device, size)
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    first_s = seconds(offload.suspend, clock)
+    offload.resume()
+    taken = [
+        {
+            "out_s": seconds(plain.out, clock),
+            "suspend_s": seconds(offload.suspend, clock),
+            "back_s": seconds(plain.back, clock),
+            "resume_s": seconds(offload.resume, clock),
+        }
+        for _ in range(rounds)
+    ]
+    if any(int(tensor.min()) != n or int(tensor.max()) != n for n, tensor in enumerate(state)):
+        raise RuntimeError("the state came back with other bytes")
+    best = {key: min(each[key] for each in taken) for key in taken[0]}
+    pinned = offload.pinned
+    offload.close()
+    return {
+        "device": device if device == "cpu" else torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "mib": mib,
+        "pinned": pinned,
+        "first_suspend_s": round(first_s, 3),
+        **{f"{key[:-2]}_gb_s": round(size / value / 1e9, 2) for key, value in best.items()},
+        "suspend_over_copy": round(best["out_s"] / best["suspend_s"], 3),
+        "resume_over_copy": round(best["back_s"] / best["resume_s"], 3),
+    }
+
+
+def _keep_freed_memory() -> None:
+    """Have malloc keep freed blocks, as the allocator of a device does: else each resume gets new pages."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_MAX, 0)
+    libc.mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
+
+
+class _Plain:
+    """One block on the device and one in host memory, pinned where there is a GPU."""
+
+    def __init__(self, device: str, size: int) -> None:
+        import torch
+
+        gpu = device != "cpu"
+        self._there = torch.zeros(size, dtype=torch.uint8, device=device)
+        self._here = torch.zeros(size, dtype=torch.uint8, pin_memory=gpu)
+        self._wait: Callable[[], None] = torch.cuda.synchronize if gpu else lambda: None
+
+    def out(self) -> None:
+        self._here.copy_(self._there, non_blocking=True)
+        self._wait()
+
+    def back(self) -> None:
+        self._there.copy_(self._here, non_blocking=True)
+        self._wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--mib", type=int, default=4096)
+    args = parser.parse_args()
+    print(json.dumps(measure(args.device, args.mib)))
