@@ -77,7 +77,7 @@ def kill_until_done(soak: Soak, dice: random.Random) -> int:
     began, kills = time.monotonic(), 0
     while (done := soak.handovers()) < HANDOVERS or kills < LEAST_KILLS:
         assert time.monotonic() - began < LIMIT_S, f"{done} handovers in {LIMIT_S:g} s"
-        time.sleep(dice.uniform(0.0, 5.0))
+        time.sleep(dice.uniform(0.0, 7.0))
         for name in dice.choice([DAEMONS[:1], DAEMONS[1:], DAEMONS]):
             soak.lab.kill9(name)
             kills += 1
