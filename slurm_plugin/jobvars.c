@@ -11,6 +11,7 @@ const char *const jobvars[] = {
     "INTERLEAVE_TOKEN",
     "INTERLEAVE_BACKEND",
     "INTERLEAVE_SIM_DIR",
+    "INTERLEAVE_RESUME",
     "AGENT_ENDPOINT",
     "TIMESLICE_AGENT_ADDR",
     "TIMESLICE_GROUP",

@@ -79,7 +79,7 @@ def drains(
     state = State(folder / "state")
     job = Job(Request(JOB, "demo", "", (0,), os.getuid(), 0), "a", "token")
     state.jobs[JOB] = job
-    moving = Operations(state, backend or NoopBackend("n1", 1), 5.0, lambda _: None)
+    moving = Operations(state, backend or NoopBackend("n1", 1), 5.0, lambda *_: None)
     images = Images(folder / "images")
     return Drains(state, moving, images, program, (slurm or Slurm()).requeue), job
 

@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--off", type=float, default=0.05, help="seconds between two turns")
     parser.add_argument("--mib", type=int, default=150, help="memory on the device")
     parser.add_argument("--wait-for", type=Path, help="file that must be there before the first acquire")
+    parser.add_argument("--hold-for", type=Path, help="file that must be there before the first turn ends")
     parser.add_argument("--stay", action="store_true", help="go on running after an error")
     args = parser.parse_args()
     while args.wait_for is not None and not args.wait_for.exists():
@@ -52,6 +53,8 @@ def take_turns(interleaver: Interleaver, args: argparse.Namespace) -> None:
             device.run("add", add_one, state, seconds=args.hold)
             note(args.notes, "worked", epoch=lease.epoch)
             time.sleep(args.idle)
+            while args.hold_for is not None and not args.hold_for.exists():
+                time.sleep(0.05)
             note(args.notes, "yielding", epoch=lease.epoch)
         time.sleep(args.off)
     with interleaver.turn("check"):

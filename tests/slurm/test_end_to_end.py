@@ -80,21 +80,27 @@ def test_when_the_holder_is_killed_the_other_job_goes_on(cluster: Cluster) -> No
 
 
 def test_when_a_waiting_job_is_cancelled_it_leaves_the_queue(cluster: Cluster) -> None:
-    a = submit_member(cluster, "cancelled", "--turns", "2", "--hold", "2")
+    go = cluster.root / "out" / "go-cancelled"
+    a = submit_member(cluster, "cancelled", "--turns", "2", "--hold-for", str(go))
     a.until("granted")
     b = submit_member(cluster, "cancelled", "--turns", "1")
     cluster.wait(b.job_id, "RUNNING")
-    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 10)
+    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
     cluster.scancel(b.job_id)
+    cluster.wait(b.job_id, "CANCELLED")
+    go.touch()
     a.completed()
 
     assert b.epochs() == []
 
 
 def test_the_log_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster) -> None:
-    a = submit_member(cluster, "says", "--turns", "1", "--hold", "2")
+    go = cluster.root / "out" / "go-says"
+    a = submit_member(cluster, "says", "--turns", "1", "--hold-for", str(go))
     a.until("granted")
     b = submit_member(cluster, "says", "--turns", "1")
+    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
+    go.touch()
     a.completed()
     b.completed()
 

@@ -38,9 +38,11 @@ class Recorder:
 
     def hear_all(self) -> str:
         """Read what it said before its end; return what it complained of."""
-        out, err = self.process.communicate()
-        self.acknowledged = max([self.acknowledged, *map(int, out.split())])
-        return err
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        # Not `communicate`, which does not know of the lines that `readline` has read ahead.
+        self.acknowledged = max([self.acknowledged, *map(int, self.process.stdout)])
+        return self.process.stderr.read()
 
 
 @contextmanager
