@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import cast
 
 from slurm_interleave.client.core.errors import BadArgument, WrongState
+from slurm_interleave.client.core.names import excerpt
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.node_agent import endpoints
 from slurm_interleave.node_agent.backends.app_channel import ChannelMover
@@ -127,7 +128,7 @@ def parse_backend(text: str, node_backend: str) -> str:
         apps = names[:-1]
     if any(name not in APPS for name in apps) or len(set(apps)) != len(apps):
         raise BadArgument(
-            f"backend {text!r} cannot be used on this node; known are {', '.join(known)}, "
+            f"backend {excerpt(text)} cannot be used on this node; known are {', '.join(known)}, "
             f"and {APPS[0]}+{node_backend} for one after the other"
         )
     return text
