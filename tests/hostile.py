@@ -38,6 +38,8 @@ _WHOLE = {
 }
 _REAL = (float("nan"), float("inf"), float("-inf"), -1.0, 1e308, 5e-324, 0.01)
 _BYTES = (b"", b"\0", b"\xff" * 32, b"x" * 1000)
+# gRPC itself says this where a caller went before his answer.
+_CALLER_GONE = "ExecuteBatchError raised in core by servicer method"
 
 
 class Hostile:
@@ -109,6 +111,9 @@ async def call(channel: grpc.aio.Channel, method: MethodDescriptor, said: list[A
                 pass
         except grpc.aio.AioRpcError:
             pass
+        except asyncio.CancelledError:
+            if not made.cancelled():  # gRPC cancels a call whose end crosses its next message
+                raise
     code: grpc.StatusCode = await made.code()
     return code
 
@@ -152,4 +157,5 @@ async def answer(path: Path, line: bytes) -> dict[str, Any]:
 
 def tracebacks(records: Iterable[logging.LogRecord]) -> list[str]:
     """Return the lines of a log that a user should never see."""
-    return [record.getMessage() for record in records if record.exc_info or record.levelno >= logging.ERROR]
+    bad = [record for record in records if record.exc_info or record.levelno >= logging.ERROR]
+    return [text for text in (record.getMessage() for record in bad) if not text.startswith(_CALLER_GONE)]
