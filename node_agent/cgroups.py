@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from slurm_interleave.client.core.errors import WrongState
 
@@ -17,11 +18,18 @@ _PROC = Path("/proc")
 _SLUID = re.compile(r"s[0-9A-Z]{13}")
 
 
+class Mount(NamedTuple):
+    """Where a hierarchy is, which part of it that is, and its controllers; version 2 has none."""
+
+    where: Path
+    root: PurePosixPath
+    controllers: frozenset[str]
+
+
 def job_directories(pid: int, job: str, proc: Path = _PROC) -> list[Path]:
     """Return where *job* is among the cgroups, by its process *pid*; empty: nowhere, or another job's."""
     try:
-        paths = _paths(proc, pid)
-        job_paths = {key: inner for key, path in paths.items() if (inner := _job_path(path, job))}
+        job_paths = {key: inner for key, path in paths(proc, pid).items() if (inner := _job_path(path, job))}
         return list(_directories(job_paths, proc))
     except OSError:
         return []
@@ -30,7 +38,7 @@ def job_directories(pid: int, job: str, proc: Path = _PROC) -> list[Path]:
 def entrance(pid: int, proc: Path = _PROC) -> list[Path]:
     """Return the files by which this process enters the cgroups of *pid*. Raises `WrongState`."""
     try:
-        theirs, ours = _paths(proc, pid), _paths(proc, "self")
+        theirs, ours = paths(proc, pid), paths(proc, "self")
         others = {key: path for key, path in theirs.items() if ours.get(key) != path}
         files = [directory / "cgroup.procs" for directory in _directories(others, proc)]
     except OSError as error:
@@ -53,19 +61,19 @@ def _pids(path: Path) -> list[int]:
         return []  # that step has just ended
 
 
-def _paths(proc: Path, process: int | str) -> dict[frozenset[str], PurePosixPath]:
-    """Return the paths of *process* by controllers (cgroups(7)); version 2 has none."""
+def paths(proc: Path, process: int | str) -> dict[frozenset[str], PurePosixPath]:
+    """Return the paths of *process* by controllers (cgroups(7)); version 2 has none. Raises `OSError`."""
     lines = (proc / str(process) / "cgroup").read_text().splitlines()
     split = (line.split(":", 2) for line in lines)
     return {frozenset(filter(None, names.split(","))): PurePosixPath(path) for _, names, path in split}
 
 
-def _directories(paths: dict[frozenset[str], PurePosixPath], proc: Path) -> Iterator[Path]:
-    """Yield where *paths* are mounted."""
-    for where, root, mounted in _mounts((proc / "self" / "mountinfo").read_text()):
-        path = paths.get(mounted)
-        if path is not None and path.is_relative_to(root):
-            yield where / path.relative_to(root)
+def _directories(wanted: dict[frozenset[str], PurePosixPath], proc: Path) -> Iterator[Path]:
+    """Yield where the paths *wanted* are mounted."""
+    for mount in mounts(proc):
+        path = wanted.get(mount.controllers)
+        if path is not None and path.is_relative_to(mount.root):
+            yield mount.where / path.relative_to(mount.root)
 
 
 def _job_path(path: PurePosixPath, job: str) -> PurePosixPath | None:
@@ -80,15 +88,15 @@ def _job_path(path: PurePosixPath, job: str) -> PurePosixPath | None:
     return None
 
 
-def _mounts(mountinfo: str) -> Iterator[tuple[Path, PurePosixPath, frozenset[str]]]:
-    """Yield mount point, root and controllers of each cgroup mount (proc_pid_mountinfo(5)); v2 has none."""
-    for line in mountinfo.splitlines():
+def mounts(proc: Path = _PROC) -> Iterator[Mount]:
+    """Yield each cgroup mount (proc_pid_mountinfo(5)). Raises `OSError`."""
+    for line in (proc / "self" / "mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)
         root, where = fields.split(" ")[3:5]
         if kind == "cgroup2":
-            yield Path(where), PurePosixPath(root), frozenset()
+            yield Mount(Path(where), PurePosixPath(root), frozenset())
         elif kind == "cgroup":
             known = {"rw", "ro", "xattr", "clone_children", "noprefix"}
             named = {option for option in options.split(",") if option not in known}
-            yield Path(where), PurePosixPath(root), frozenset(named)
+            yield Mount(Path(where), PurePosixPath(root), frozenset(named))

@@ -1,29 +1,20 @@
 """Host memory of the node and of its jobs, as the kernel tells it.
 
-A job's limits are found from its processes (proc_pid_cgroup(5)): a path of a cgroup is never built, since it
-differs by release of Slurm, version of cgroups and site. Both versions are read.
+A job's limits are found from its processes, among the cgroups of both versions.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from slurm_interleave.node_agent import cgroups
 from slurm_interleave.node_agent.admission import Limit, Node
+from slurm_interleave.node_agent.cgroups import Mount
 
 _PROC = Path("/proc")
 _UNLIMITED = 1 << 60  # v1 has a number of that size where there is no limit
-
-
-@dataclass(frozen=True)
-class _Mount:
-    """Where a hierarchy with the memory controller is, and which part of it that is."""
-
-    where: Path
-    root: PurePosixPath
-    v2: bool
 
 
 def of_node(proc: Path = _PROC) -> Node:
@@ -38,7 +29,7 @@ def of_job(pids: Iterable[int], proc: Path = _PROC) -> list[Limit]:
 
     A limit of one step does not count where the job has several. Empty: there is none that can be seen.
     """
-    mounts = _mounts(proc)
+    mounts = [each for each in cgroups.mounts(proc) if not each.controllers or "memory" in each.controllers]
     common: list[Path] | None = None
     for pid in pids:
         mine = _directories(pid, mounts, proc)
@@ -47,35 +38,21 @@ def of_job(pids: Iterable[int], proc: Path = _PROC) -> list[Limit]:
     return [limit for path in common or [] if (limit := _limit(path)) is not None]
 
 
-def _mounts(proc: Path) -> list[_Mount]:
-    """Return the hierarchies that have the memory controller; see proc_pid_mountinfo(5)."""
-    found = []
-    for line in (proc / "self" / "mountinfo").read_text().splitlines():
-        fields, _, rest = line.partition(" - ")
-        kind, _, options = rest.split(" ", 2)
-        root, where = fields.split(" ")[3:5]
-        if kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(",")):
-            found.append(_Mount(Path(where), PurePosixPath(root), kind == "cgroup2"))
-    return found
-
-
-def _directories(pid: int, mounts: list[_Mount], proc: Path) -> list[Path]:
+def _directories(pid: int, mounts: list[Mount], proc: Path) -> list[Path]:
     """Return the directories of all groups that process *pid* is in, from its own up."""
     try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+        paths = cgroups.paths(proc, pid)
     except OSError:
         return []  # it has ended
     found: list[Path] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        for mount in mounts:
-            mine = not controllers if mount.v2 else "memory" in controllers.split(",")
-            if mine and ".." not in path and PurePosixPath(path).is_relative_to(mount.root):
-                found += _upwards(mount, PurePosixPath(path))
+    for mount in mounts:
+        path = paths.get(mount.controllers)
+        if path is not None and ".." not in str(path) and path.is_relative_to(mount.root):
+            found += _upwards(mount, path)
     return found
 
 
-def _upwards(mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
+def _upwards(mount: Mount, path: PurePosixPath) -> Iterator[Path]:
     inner = path.relative_to(mount.root)
     for part in (inner, *inner.parents):
         yield mount.where / part
