@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import InterleaveError, NotRegistered, SlurmFailed, WrongState
+from slurm_interleave.client.core.slurm_command import run_slurm
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.cgroups import entrance
@@ -184,21 +185,6 @@ async def requeue_in_slurm(job_id: str) -> None:
     if not job_id.isdigit():
         return
     try:
-        process = await asyncio.create_subprocess_exec(
-            "scontrol",
-            "requeue",
-            job_id,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        await run_slurm(["scontrol", "requeue", job_id], _REQUEUE_S)
     except OSError as error:
         raise SlurmFailed(f"scontrol requeue {job_id}: {error.strerror}") from None
-    try:
-        said, _ = await asyncio.wait_for(process.communicate(), _REQUEUE_S)
-    except asyncio.TimeoutError:
-        process.kill()
-        await process.wait()
-        raise SlurmFailed(f"scontrol requeue {job_id} gave no answer within {_REQUEUE_S:g} s") from None
-    if process.returncode != 0:
-        raise SlurmFailed(f"scontrol requeue {job_id}: {said.decode(errors='replace').strip()}")

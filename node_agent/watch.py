@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.client.core.slurm_command import run_slurm
 from slurm_interleave.client.core.states import SLURM_ENDED
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.state import Job, State
@@ -76,26 +78,11 @@ class Watch:
 
 async def is_over_in_slurm(job_id: str) -> bool:
     """Ask squeue; where it does not answer, the job counts as alive."""
+    command = ["squeue", "--noheader", f"--jobs={job_id}", "--states=all", "--format=%T"]
     try:
-        process = await asyncio.create_subprocess_exec(
-            "squeue",
-            "--noheader",
-            f"--jobs={job_id}",
-            "--states=all",
-            "--format=%T",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        states = set((await run_slurm(command, _SQUEUE_S)).split())
     except OSError:
         return False
-    try:
-        out, error = await asyncio.wait_for(process.communicate(), _SQUEUE_S)
-    except asyncio.TimeoutError:
-        process.kill()
-        await process.wait()
-        return False
-    if process.returncode != 0:
-        return b"Invalid job id" in error
-    states = set(out.decode().split())
+    except SlurmFailed as error:
+        return "Invalid job id" in str(error)
     return states <= _OVER

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
 from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.client.core.slurm_command import run_slurm
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
 
 
@@ -57,29 +55,7 @@ class SlurmCommands:
         await self._run("scontrol", "hold", job_id)
 
     async def _run(self, *argv: str) -> str:
-        """Return the output of *argv*. Raises `SlurmFailed` with its error text, or if it is late."""
-        command = " ".join(argv[:3])
         try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
+            return await run_slurm(argv, self._timeout_s)
         except OSError as error:
-            raise SlurmFailed(f"{command}: cannot be run: {error}") from error
-        try:
-            out, err = await asyncio.wait_for(process.communicate(), self._timeout_s)
-        except asyncio.TimeoutError:
-            raise SlurmFailed(
-                f"{command}: no answer within {self._timeout_s:g} s; is slurmctld up?"
-            ) from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            text = " ".join(err.decode(errors="replace").split())
-            raise SlurmFailed(f"{command}: exit code {process.returncode}: {text}")
-        return out.decode(errors="replace")
+            raise SlurmFailed(f"{' '.join(argv[:3])}: cannot be run: {error}") from error
