@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from slurm_interleave.client.cli.fields import bytes_text
-from slurm_interleave.client.cli.link import orchestrator
+from slurm_interleave.client.cli.link import groups_where, orchestrator
 from slurm_interleave.client.cli.query import source_options
 from slurm_interleave.client.core.errors import WrongState
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
@@ -41,12 +41,7 @@ def _lost(context: pb.ContextStatus) -> str:
 
 
 def _faulted_in(job_id: str, reply: pb.StatusReply) -> list[str]:
-    faulted = [
-        group.name
-        for group in reply.groups
-        for member in group.members
-        if member.job_id == job_id and member.fault
-    ]
+    faulted = groups_where(job_id, reply, lambda member: member.fault)
     if not faulted:
         raise WrongState(f"job {job_id} is not faulted; see: interleave status")
     return faulted

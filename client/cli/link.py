@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,3 +105,13 @@ def _explained(error: grpc.RpcError, address: str) -> Exception:
             "is interleaved running there? Another address: --address, or orchestrator in [client]"
         )
     return domain
+
+
+def groups_where(job_id: str, reply: pb.StatusReply, holds: Callable[[pb.MemberStatus], object]) -> list[str]:
+    """Return the groups in which *holds* is true of the job."""
+    return [
+        group.name
+        for group in reply.groups
+        for member in group.members
+        if member.job_id == job_id and holds(member)
+    ]

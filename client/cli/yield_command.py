@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from slurm_interleave.client.cli.link import orchestrator
+from slurm_interleave.client.cli.link import groups_where, orchestrator
 from slurm_interleave.client.cli.query import source_options
 from slurm_interleave.client.core.errors import NotTheHolder
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
@@ -29,12 +29,7 @@ def yield_(job: str, group: str | None, config: str | None, address: str | None)
 
 
 def _held_by(job_id: str, reply: pb.StatusReply) -> list[str]:
-    held = [
-        group.name
-        for group in reply.groups
-        for member in group.members
-        if member.job_id == job_id and member.epoch
-    ]
+    held = groups_where(job_id, reply, lambda member: member.epoch)
     if not held:
         raise NotTheHolder(f"job {job_id} holds no devices; see: interleave status")
     return held
