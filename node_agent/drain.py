@@ -133,7 +133,7 @@ def _is_marked(pid: int) -> bool:
 
 def _parent(pid: int) -> int:
     with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(processes.stat_fields(pid)[1])
     return 0
 
 

@@ -78,8 +78,8 @@ def _line_of(pid: int, proc: Path) -> set[int]:
     children: dict[int, list[int]] = {}
     for folder in proc.iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(folder.name))
+            child = int(folder.name)
+            children.setdefault(int(processes.stat_fields(child, proc)[1]), []).append(child)
     found, left = set(), [pid]
     while left:
         found.add(left[-1])
@@ -90,7 +90,7 @@ def _line_of(pid: int, proc: Path) -> set[int]:
 def identify(pid: int, proc: Path = _PROC) -> Process | None:
     """Return the process with this id, None if there is none; one that has ended does not count."""
     try:
-        if (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+        if processes.stat_fields(pid, proc)[0] in "ZX":
             return None
         return processes.look(pid, proc)
     except (OSError, ValueError, IndexError, KeyError):

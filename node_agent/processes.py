@@ -71,9 +71,13 @@ def open_process(pid: int) -> tuple[Process, int]:
 
 def look(pid: int, proc: Path = Path("/proc")) -> Process:
     """Return process *pid*. Raises `OSError`, `ValueError` and `IndexError` if it has ended."""
-    folder = proc / str(pid)
-    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-    lines = (line.partition(":")[::2] for line in (folder / "status").read_text().splitlines())
+    fields = stat_fields(pid, proc)
+    lines = (line.partition(":")[::2] for line in (proc / str(pid) / "status").read_text().splitlines())
     status = {key: value.split() for key, value in lines}
     # The real ones. The owner of the files is root's for a process that may not be traced.
     return Process(pid, int(fields[_START_TIME]), int(status["Uid"][0]), int(status["Gid"][0]))
+
+
+def stat_fields(pid: int, proc: Path = Path("/proc")) -> list[str]:
+    """Return the fields of proc_pid_stat(5) behind the name: state, parent, ... Raises `OSError`."""
+    return (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
