@@ -1,5 +1,6 @@
 # make demo   the main job, end to end, on a private Slurm cluster (SLURM=no: without Slurm)
 # make test   all tests
+# make test-matrix  the tests on a real Slurm on other releases of it (RELEASES="trixie forky": 24.11, 26.05)
 # make bench  the benchmarks
 # make gpu-check  the cuda backend on a machine with NVIDIA devices
 # make soak   ten thousand handovers while daemons are killed (tests/crash)
@@ -9,10 +10,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SLURM ?= yes
+RELEASES ?= trixie forky
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test torch bench gpu-check soak check lint types protos protos-check plugin packages clean
+.PHONY: demo test test-matrix test-here torch bench gpu-check soak check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -27,6 +29,18 @@ test: $(VENV)/.ready
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
 	@$(MAKE) --no-print-directory torch
 	$(BIN)/python -m pytest $(ARGS)
+
+# Each release is a Debian of its own, entered by chroot; all run side by side, and here what differs.
+test-matrix: $(VENV)/.ready
+	@mkdir -p build/releases
+	@$(MAKE) --no-print-directory -j3 -Otarget test-here $(RELEASES:%=test-on-%)
+	@$(PYTHON) deploy/lab/release_table.py build/releases slurm_plugin/README.md $(if $(CI),--check)
+
+test-here: plugin
+	@deploy/lab/test-release.sh tests/slurm/test_pieces.py tests/slurm/test_cgroups.py
+
+test-on-%:
+	@deploy/lab/release.sh $* deploy/lab/test-release.sh
 
 # Some GB on most machines, so only where it comes within two minutes; without it its tests are skipped.
 torch: $(VENV)/.ready

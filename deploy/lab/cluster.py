@@ -47,14 +47,16 @@ class Cluster(Lab, SlurmJobs):
         members: int = 2,
         sim: SimSettings | None = None,
         interleave: bool = True,
+        cgroups: bool = False,
         config: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Iterator[Cluster]:
         """Start a cluster under *root* (default: a new temporary folder) and end it with the context.
 
         *nodes* form partition `interleave`, *plain_nodes* the default partition `batch`; each has *devices*
         fake GPUs, which *members* jobs share. With *interleave*, `interleaved` and one agent a
-        node run too, and *config* is added to the tables of their configuration. Raises `LabError` with the
-        end of the log of what did not start.
+        node run too, and *config* is added to the tables of their configuration. With *cgroups* Slurm keeps
+        each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). Raises
+        `LabError` with the end of the log of what did not start.
         """
         reason = why_not()
         if reason:
@@ -70,6 +72,7 @@ class Cluster(Lab, SlurmJobs):
                 slurm_conf.slurm_version(),
                 ports,
                 members,
+                cgroups,
             )
             cluster = cls(scratch, layout)
             cluster._write(sim or SimSettings(), interleave, config or {})
@@ -78,6 +81,7 @@ class Cluster(Lab, SlurmJobs):
                 yield cluster
             finally:
                 cluster.stop_all()
+                slurm_conf.remove_cgroups(layout)
 
     def _write(self, sim: SimSettings, interleave: bool, config: Mapping[str, Mapping[str, Any]]) -> None:
         layout = self.layout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -18,6 +19,8 @@ PARTITION = "interleave"
 # A number range for local use: no driver is behind it, and each file is a device of its own to the cgroups.
 _DEVICE_MAJOR = 241
 _CPUS, _MEMORY_MIB = 32, 64000
+_CGROUPS = Path("/sys/fs/cgroup")
+_CONTROLLERS = ("devices", "freezer", "memory", "cpuset")
 
 
 def slurm_version(program: str = "slurmctld") -> tuple[int, int]:
@@ -52,6 +55,8 @@ class Layout:
     """TCP ports by daemon: `slurmctld`, `interleaved` and each node's name."""
     members: int = 2
     """How many jobs share a device."""
+    cgroups: bool = False
+    """Slurm keeps each job to its devices and its memory (cgroup v1)."""
 
     @property
     def mode(self) -> str:
@@ -99,7 +104,36 @@ def write(layout: Layout, more: Mapping[str, str]) -> None:
     lines = [*_base(layout), *(f"{option}={value}" for option, value in more.items()), *_nodes(layout)]
     (layout.etc / "slurm.conf").write_text("\n".join(lines) + "\n")
     (layout.etc / "gres.conf").write_text("\n".join(_gres(layout)) + "\n")
-    (layout.etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if layout.version >= (24, 11) else "")
+    (layout.etc / "cgroup.conf").write_text(_cgroup(layout))
+
+
+def cgroups_missing() -> str:
+    """Return why Slurm cannot use cgroups on this machine (`Cluster.start(cgroups=True)`), or empty text."""
+    missing = [name for name in _CONTROLLERS if not (_CGROUPS / name / "cgroup.procs").exists()]
+    return f"{_CGROUPS}: no controller of cgroup v1: {', '.join(missing)}" if missing else ""
+
+
+def remove_cgroups(layout: Layout) -> None:
+    """Remove the folders that slurmd leaves behind, where they hold no process."""
+    for node in layout.nodes if layout.cgroups else ():
+        for top in _CGROUPS.glob(f"*/slurm_{node}"):
+            for folder in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            with contextlib.suppress(OSError):
+                top.rmdir()
+
+
+def _cgroup(layout: Layout) -> str:
+    if layout.cgroups:
+        lines = [
+            "CgroupPlugin=cgroup/v1",
+            f"CgroupMountpoint={_CGROUPS}",
+            "ConstrainDevices=yes",
+            "ConstrainRAMSpace=yes",
+        ]
+        return "\n".join(lines) + "\n"
+    return "CgroupPlugin=disabled\n" if layout.version >= (24, 11) else ""
 
 
 def _base(layout: Layout) -> list[str]:
@@ -118,8 +152,8 @@ def _base(layout: Layout) -> list[str]:
         f"SlurmdPidFile={root}/slurmd-%n.pid",
         f"SlurmctldLogFile={layout.log}/slurmctld.log",
         f"SlurmdLogFile={layout.log}/slurmd-%n.log",
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
+        f"ProctrackType=proctrack/{'cgroup' if layout.cgroups else 'linuxproc'}",
+        f"TaskPlugin=task/{'cgroup' if layout.cgroups else 'none'}",
         "MpiDefault=none",
         "SwitchType=switch/none",
         "ReturnToService=2",

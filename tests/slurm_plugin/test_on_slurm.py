@@ -51,18 +51,6 @@ def test_a_plain_srun_in_the_job_sees_what_the_job_sees(cluster: Cluster, gpus: 
     assert ours.items() <= variables(step).items()
 
 
-def test_a_batch_job_with_an_environment_of_its_own_sees_ours_too(cluster: Cluster) -> None:
-    file = cluster.out / "environment"
-    file.write_bytes(b"PATH=/usr/bin:/bin\0OWN=1\0")  # 22.05 then loses the option in the batch step
-    job = cluster.sbatch(["env"], group="own", gres="gpu:1", options=[f"--export-file={file}"])
-
-    cluster.wait(job)
-
-    seen = variables(cluster.output(job, 1000))
-    assert seen["OWN"] == "1"
-    assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("own", True)
-
-
 def test_a_job_submitted_by_a_job_is_in_no_group_and_gets_nothing_of_the_outer_one(cluster: Cluster) -> None:
     file = cluster.out / "inner"
     inner = f"sbatch --parsable --wait --output={file} --wrap=env >/dev/null; cat {file}"
