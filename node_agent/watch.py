@@ -59,10 +59,10 @@ class Watch:
             log.warning("watch.blind", extra={"reason": str(error)})
             return
         for job in jobs:
+            self._notice(job)  # one without processes too: it lives on while Slurm cannot be told of its end
             if alive[job.job_id]:
                 job.had_processes = True
                 self._empty_looks.pop(job.job_id, None)
-                self._notice(job)
                 continue
             looks = self._empty_looks[job.job_id] = self._empty_looks.get(job.job_id, 0) + 1
             if await self._gone(job.job_id, job.had_processes, looks):

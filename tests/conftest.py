@@ -42,5 +42,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A private Slurm with ours installed, for all tests of the session; only for tests marked `slurm`."""
-    with Cluster.start() as started:
+    with Cluster.start(config={"turns": {"gone_grace_s": 3}}) as started:
         yield started

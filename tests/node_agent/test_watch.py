@@ -172,3 +172,13 @@ def test_a_process_that_cannot_be_read_for_want_of_files_is_not_taken_for_gone(
 
     with pytest.raises(OSError, match="open files"):
         processes.of_jobs([LOCAL])
+
+
+async def test_a_job_of_slurm_is_looked_at_closely_when_it_has_no_process_left(tmp_path: Path) -> None:
+    state = state_with(tmp_path, SLURM_JOB)  # as while slurmctld is down at the end of its script
+    seen: list[str] = []
+    watch = Watch(state, Ends(state).end, 1, Slurm(over=False).is_over, lambda job: seen.append(job.job_id))
+
+    await watch.look()
+
+    assert seen == [SLURM_JOB]
