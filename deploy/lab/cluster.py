@@ -49,14 +49,15 @@ class Cluster(Lab, SlurmJobs):
         interleave: bool = True,
         cgroups: bool = False,
         config: Mapping[str, Mapping[str, Any]] | None = None,
+        slurm: Sequence[str] = (),
     ) -> Iterator[Cluster]:
         """Start a cluster under *root* (default: a new temporary folder) and end it with the context.
 
         *nodes* form partition `interleave`, *plain_nodes* the default partition `batch`; each has *devices*
         fake GPUs, which *members* jobs share. With *interleave*, `interleaved` and one agent a
         node run too, and *config* is added to the tables of their configuration. With *cgroups* Slurm keeps
-        each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). Raises
-        `LabError` with the end of the log of what did not start.
+        each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). *slurm* is
+        added to slurm.conf. Raises `LabError` with the end of the log of what did not start.
         """
         reason = why_not()
         if reason:
@@ -75,7 +76,7 @@ class Cluster(Lab, SlurmJobs):
                 cgroups,
             )
             cluster = cls(scratch, layout)
-            cluster._write(sim or SimSettings(), interleave, config or {})
+            cluster._write(sim or SimSettings(), interleave, config or {}, slurm)
             try:
                 cluster._launch(interleave)
                 yield cluster
@@ -83,10 +84,16 @@ class Cluster(Lab, SlurmJobs):
                 cluster.stop_all()
                 slurm_conf.remove_cgroups(layout)
 
-    def _write(self, sim: SimSettings, interleave: bool, config: Mapping[str, Mapping[str, Any]]) -> None:
+    def _write(
+        self,
+        sim: SimSettings,
+        interleave: bool,
+        config: Mapping[str, Mapping[str, Any]],
+        slurm: Sequence[str],
+    ) -> None:
         layout = self.layout
         slurm_conf.make_devices(layout)
-        slurm_conf.write(layout, hooks.install(layout) if interleave else {})
+        slurm_conf.write(layout, hooks.install(layout) if interleave else {}, slurm)
         for node in layout.plain_nodes:  # the others' are made by their agents
             folder = self.scratch.sim / node
             Arena.open(folder, SimConfig(directory=folder, devices=layout.devices, **asdict(sim)))

@@ -99,9 +99,10 @@ def make_devices(layout: Layout) -> None:
                 raise LabError(f"{path}: the fake device cannot be made (root is needed): {error}") from error
 
 
-def write(layout: Layout, more: Mapping[str, str]) -> None:
-    """Write all of Slurm's files; *more* goes into slurm.conf too."""
-    lines = [*_base(layout), *(f"{option}={value}" for option, value in more.items()), *_nodes(layout)]
+def write(layout: Layout, ours: Mapping[str, str], more: Sequence[str] = ()) -> None:
+    """Write all of Slurm's files; *ours*, options, and *more*, lines, go into slurm.conf too."""
+    options = [f"{option}={value}" for option, value in ours.items()]
+    lines = [*_base(layout), *options, *_nodes(layout), *more]
     (layout.etc / "slurm.conf").write_text("\n".join(lines) + "\n")
     (layout.etc / "gres.conf").write_text("\n".join(_gres(layout)) + "\n")
     (layout.etc / "cgroup.conf").write_text(_cgroup(layout))
