@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -66,7 +67,8 @@ def _ask(path: Path, request: Mapping[str, object]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(_LIMIT_S)
         link.connect(str(path))
-        link.sendall(json.dumps(request).encode() + b"\n")
+        with contextlib.suppress(ConnectionError):  # who is refused unheard finds the reason below
+            link.sendall(json.dumps(request).encode() + b"\n")
         with link.makefile("rb") as lines:
             reply: dict[str, Any] = json.loads(lines.readline())
     return reply

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 
 log = logging.getLogger(__name__)
 LINE_MAX = 65_536
+PER_USER = 64  # connections of one user at a time: he must not use up the files that the daemon may open
 _READ_S = 5.0
 
 
@@ -36,13 +38,15 @@ Verb = Callable[[dict[str, Any], Peer], Awaitable[Mapping[str, Any]]]
 class HookServer:
     """Answers each verb by its function: `{"ok": true, ...}` or `{"ok": false, "error": text}`.
 
-    Only root and the daemon's own user may talk here, unless it is open *to_all*.
+    Only root and the daemon's own user may talk here, unless it is open *to_all*: then every user has
+    `PER_USER` connections at most, and root as many as he likes.
     """
 
     def __init__(self, path: Path, verbs: Mapping[str, Verb], *, to_all: bool = False) -> None:
         self._path = path
         self._verbs = verbs
         self._to_all = to_all
+        self._connections: Counter[int] = Counter()  # by user
         self._server: asyncio.Server | None = None
         self._inode = 0
 
@@ -71,21 +75,31 @@ class HookServer:
                 self._path.unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = _peer(writer.get_extra_info("socket"))
+        self._connections[peer.uid] += 1
         try:
             with contextlib.suppress(ConnectionError):
-                reply = await self._reply(reader, writer)
+                reply = self._too_many(peer) or await self._reply(reader, peer)
                 writer.write(json.dumps(reply).encode() + b"\n")
                 await writer.drain()
         finally:
             writer.close()
+            self._connections[peer.uid] -= 1
+            self._connections += Counter()  # those without any go
 
-    async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
+    def _too_many(self, peer: Peer) -> dict[str, Any]:
+        """Return what a user is told who has too many connections open; nothing for others."""
+        if not self._to_all or peer.uid == 0 or self._connections[peer.uid] <= PER_USER:
+            return {}
+        text = f"uid {peer.uid} has {PER_USER} connections open here, which is all that a user may have"
+        return {"ok": False, "error": f"{text}; try again when one of them is answered"}
+
+    async def _reply(self, reader: asyncio.StreamReader, peer: Peer) -> dict[str, Any]:
         try:
             # Read first: a peer that is refused before it has spoken gets a broken pipe for an answer.
             line = await asyncio.wait_for(reader.readline(), _READ_S)
         except (ValueError, asyncio.TimeoutError):
             line = b""
-        peer = _peer(writer.get_extra_info("socket"))
         if not self._to_all and peer.uid not in (0, os.getuid()):
             return {"ok": False, "error": f"uid {peer.uid} may not talk here, only root may"}
         try:
