@@ -27,7 +27,7 @@ class Register:
 
     def attend(self, job: Job, pid: int) -> None:
         """A process takes turns for *job* from now on. Raises `BadArgument` if it is not the job's."""
-        process = alive.process(pid) if processes.is_of_job(pid, job.job_id) else None
+        process = alive.process(pid) if processes.job_of(pid) == job.job_id else None
         if process is None:
             raise BadArgument(f"process {pid} is not one of job {job.job_id} on this node")
         if process not in job.clients:

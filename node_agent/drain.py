@@ -23,7 +23,6 @@ from slurm_interleave.node_agent.outputs import inherited, pipes
 from slurm_interleave.node_agent.state import Job, State
 
 log = logging.getLogger(__name__)
-_MARK = b"INTERLEAVE_RUN=1"  # of what `interleave run` starts, and what that starts
 _REQUEUE_S = 30.0
 
 
@@ -96,7 +95,7 @@ class Drains:
         image = self._images.find(job.job_id, job.request.uid, job.request.group)
         if image is None:
             raise WrongState(f"job {job.job_id} has no saved processes")
-        if _uid(caller) != job.request.uid:
+        if processes.uid(caller) != job.request.uid:
             raise WrongState(f"process {caller} is not one of job {job.job_id}")
         folder = self._images.folder(job.job_id)
         try:
@@ -117,7 +116,7 @@ def _root(job_id: str, uid: int) -> int:
     """Return the command that `interleave run` started: marked, by one who is not. Raises `WrongState`."""
     for pid in processes.of_jobs([job_id])[job_id]:
         # Anybody can give his process this job's variables; what he started is not the job's.
-        if _uid(pid) == uid and _is_marked(pid) and not _is_marked(_parent(pid)):
+        if processes.uid(pid) == uid and _is_marked(pid) and not _is_marked(processes.parent(pid)):
             return pid
     raise WrongState(
         f"job {job_id} has no process that `interleave run` started; "
@@ -126,15 +125,8 @@ def _root(job_id: str, uid: int) -> int:
 
 
 def _is_marked(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return _MARK in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return False
-
-
-def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(processes.stat_fields(pid)[1])
-    return 0
+    """Tell whether it was started by `interleave run`, or by what that started."""
+    return processes.variables(pid).get("INTERLEAVE_RUN") == "1"
 
 
 def _tree(root: int) -> Iterator[int]:
@@ -153,13 +145,6 @@ def _send(root: int, number: signal.Signals) -> None:
 
 def _go_on(root: int) -> None:
     _send(root, signal.SIGCONT)
-
-
-def _uid(pid: int) -> int:
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid
-    except OSError:
-        return -1
 
 
 async def _exit_code(pid: int) -> int:

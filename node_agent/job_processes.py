@@ -112,13 +112,3 @@ def listpids(job: str) -> set[int]:
         return set()
     words = (line.split() for line in done.stdout.splitlines())
     return {int(row[0]) for row in words if len(row) > 1 and row[0].isdigit() and row[1] == job}
-
-
-def variables(pid: int, proc: Path = _PROC) -> dict[str, str]:
-    """Return the environment that a process was started with; empty if it has ended."""
-    with contextlib.suppress(OSError):
-        lines = (proc / str(pid) / "environ").read_bytes().split(b"\0")
-        return {
-            name: value for name, _, value in (line.decode(errors="replace").partition("=") for line in lines)
-        }
-    return {}

@@ -31,29 +31,31 @@ def of_jobs(jobs: Iterable[str], proc: Path = Path("/proc")) -> dict[str, list[i
 
     Raises `OSError` where it cannot look, which does not mean that there are none.
     """
-    wanted = {f"INTERLEAVE_JOB_ID={job}".encode(): job for job in jobs}
-    found: dict[str, list[int]] = {job: [] for job in wanted.values()}
-    for folder in proc.iterdir() if wanted else ():
-        if folder.name.isdigit():
-            job = _job_of(folder, wanted)
-            if job is not None:
-                found[job].append(int(folder.name))
+    found: dict[str, list[int]] = {job: [] for job in jobs}
+    for folder in proc.iterdir() if found else ():
+        if folder.name.isdigit() and (job := job_of(int(folder.name), proc)) in found:
+            found[job].append(int(folder.name))
     return found
 
 
-def is_of_job(pid: int, job: str, proc: Path = Path("/proc")) -> bool:
-    """Tell whether a process was started with the id of *job* in its environment."""
-    return _job_of(proc / str(pid), {f"INTERLEAVE_JOB_ID={job}".encode(): job}) == job
+def job_of(pid: int, proc: Path = Path("/proc")) -> str:
+    """Return the id of the job that a process was started in; "" for none. Raises as `variables`."""
+    return variables(pid, proc).get("INTERLEAVE_JOB_ID", "")
 
 
-def _job_of(folder: Path, wanted: dict[bytes, str]) -> str | None:
+def variables(pid: int, proc: Path = Path("/proc")) -> dict[str, str]:
+    """Return the environment that a process was started with; of equal names the first, as getenv(3) does.
+
+    Empty if it has ended, or may not be looked at. Raises `OSError` where none can be: too many open files.
+    """
     try:
-        variables = (folder / "environ").read_bytes().split(b"\0")
+        lines = (proc / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        return None  # it has ended, or is another user's
-    return next((wanted[variable] for variable in variables if variable in wanted), None)
+        return {}
+    pairs = (line.decode(errors="replace").partition("=") for line in reversed(lines) if b"=" in line)
+    return {name: value for name, _, value in pairs}
 
 
 def open_process(pid: int) -> tuple[Process, int]:
@@ -72,7 +74,8 @@ def open_process(pid: int) -> tuple[Process, int]:
 def look(pid: int, proc: Path = Path("/proc")) -> Process:
     """Return process *pid*. Raises `OSError`, `ValueError` and `IndexError` if it has ended."""
     fields = stat_fields(pid, proc)
-    lines = (line.partition(":")[::2] for line in (proc / str(pid) / "status").read_text().splitlines())
+    text = (proc / str(pid) / "status").read_text(errors="replace")
+    lines = (line.partition(":")[::2] for line in text.splitlines())
     status = {key: value.split() for key, value in lines}
     # The real ones. The owner of the files is root's for a process that may not be traced.
     return Process(pid, int(fields[_START_TIME]), int(status["Uid"][0]), int(status["Gid"][0]))
@@ -80,4 +83,21 @@ def look(pid: int, proc: Path = Path("/proc")) -> Process:
 
 def stat_fields(pid: int, proc: Path = Path("/proc")) -> list[str]:
     """Return the fields of proc_pid_stat(5) behind the name: state, parent, ... Raises `OSError`."""
-    return (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    # A process may name itself with any bytes.
+    return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def parent(pid: int, proc: Path = Path("/proc")) -> int:
+    """Return the process that started *pid*, or the one that took its place; 0 for one that has ended."""
+    try:
+        return int(stat_fields(pid, proc)[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def uid(pid: int, proc: Path = Path("/proc")) -> int:
+    """Return the real user of *pid*; -1 for one that has ended."""
+    try:
+        return look(pid, proc).uid
+    except (OSError, ValueError, IndexError, KeyError):
+        return -1

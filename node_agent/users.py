@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -11,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.backends.protocol import Backend, User
 from slurm_interleave.node_agent.link import Link
 from slurm_interleave.node_agent.state import State
 
 log = logging.getLogger(__name__)
-_MARK = b"INTERLEAVE_JOB_ID="
 
 
 class Users:
@@ -55,16 +54,23 @@ class Users:
         job = self._state.jobs.get(order.job_id)
         if job is None or job.attempt != order.attempt or job.ended:
             return
-        with contextlib.suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(order.pid)
-            try:
-                # The descriptor is this process's for ever; so what is checked now is what is killed.
-                users = [user for user in self._backend.users() if user.pid == order.pid]
-                if any(owner(user, self._uids(), self._registered()) == order.job_id for user in users):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                    log.warning("trespass.killed", extra={"job": order.job_id, "pid": order.pid})
-            finally:
-                os.close(descriptor)
+        try:
+            self._kill(order)
+        except ProcessLookupError:
+            pass
+        except OSError as error:  # the order comes again while the process is there
+            log.warning("users.blind", extra={"reason": str(error)})
+
+    def _kill(self, order: pb.Stop) -> None:
+        descriptor = os.pidfd_open(order.pid)
+        try:
+            # The descriptor is this process's for ever; so what is checked now is what is killed.
+            users = [user for user in self._backend.users() if user.pid == order.pid]
+            if any(owner(user, self._uids(), self._registered()) == order.job_id for user in users):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                log.warning("trespass.killed", extra={"job": order.job_id, "pid": order.pid})
+        finally:
+            os.close(descriptor)
 
     def _uids(self) -> dict[str, int]:
         return {job.job_id: job.request.uid for job in self._state.jobs.values() if not job.ended}
@@ -90,37 +96,16 @@ def owner(
     Some were *registered* with a process, which need not have the job in its environment. A process that has
     unset its variables is known by those who started it. Another user's never counts.
     """
-    uid = _uid(proc / str(user.pid))
+    uid = processes.uid(user.pid, proc)
     for pid in _line(user.pid, proc):
-        job = registered.get(pid) or _job_in_environment(proc / str(pid))
+        job = registered.get(pid) or processes.job_of(pid, proc)
         if job in uids:
             return job if uids[job] == uid else ""
-    return user.claims if uids.get(user.claims, -1) == uid else ""
+    return user.claims if uids.get(user.claims, -2) == uid else ""
 
 
 def _line(pid: int, proc: Path) -> Iterator[int]:
     """Yield *pid* and those that it descends from."""
     while pid > 1:
         yield pid
-        pid = int(_status(proc / str(pid)).get("PPid", "0"))
-
-
-def _uid(process: Path) -> int | None:
-    uids = _status(process).get("Uid", "").split()
-    return int(uids[0]) if uids else None
-
-
-def _status(process: Path) -> dict[str, str]:
-    """Return the fields of proc_pid_status(5); none for a process that has ended."""
-    with contextlib.suppress(OSError):
-        lines = (process / "status").read_text(errors="replace").splitlines()
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return {}
-
-
-def _job_in_environment(process: Path) -> str:
-    with contextlib.suppress(OSError):
-        for variable in (process / "environ").read_bytes().split(b"\0"):
-            if variable.startswith(_MARK):
-                return variable.removeprefix(_MARK).decode(errors="replace")
-    return ""
+        pid = processes.parent(pid, proc)

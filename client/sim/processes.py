@@ -42,7 +42,7 @@ def is_alive(process: Process) -> bool:
 
 def _born(pid: int) -> int | None:
     try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        words = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     if words[0] in "ZX":

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_interleave.node_agent import cgroups, job_processes
+from slurm_interleave.client.sim import processes as sim_processes
+from slurm_interleave.node_agent import cgroups, job_processes, processes, users
+from slurm_interleave.node_agent.backends.protocol import User
 from slurm_interleave.node_agent.job_processes import Handle, Owner
 from slurm_interleave.node_agent.processes import Process
 
@@ -191,3 +193,30 @@ def test_real_cgroups_are_read(sleeper: subprocess.Popen[bytes]) -> None:
         (root / "cgroup.procs").write_text(str(sleeper.pid))
         for folder in (job / "step_0", job, top):
             folder.rmdir()
+
+
+def test_of_equal_names_in_an_environment_the_first_counts_for_all_who_look(node: Node) -> None:
+    node.add(101, "", "/user.slice")
+    twice = b"A\0INTERLEAVE_JOB_ID=17\0A=1\0INTERLEAVE_JOB_ID=18\0A=2\0"
+    (node.proc / "101" / "environ").write_bytes(twice)
+
+    assert processes.variables(101, node.proc) == {"INTERLEAVE_JOB_ID": "17", "A": "1"}
+    assert processes.of_jobs(["17", "18"], node.proc) == {"17": [101], "18": []}
+    assert processes.job_of(101, node.proc) == "17"
+    assert users.owner(User(0, 101, working=True), {"17": 1000, "18": 1000}, {}, node.proc) == "17"
+
+
+def test_a_process_that_names_itself_with_what_is_no_text_is_seen_like_any_other() -> None:
+    script = "import sys; open('/proc/self/comm', 'wb').write(b'\\xff) Z \\xfe'); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+
+        seen = job_processes.identify(process.pid)
+
+        assert seen is not None
+        assert (seen.uid, processes.parent(process.pid)) == (os.getuid(), os.getpid())
+        assert sim_processes.process(process.pid) == (seen.pid, seen.started)
+        process.kill()

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent import job_processes
+from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.backends.cuda import requirements, table
 from slurm_interleave.node_agent.backends.cuda.census import Census, Unsavable
 from slurm_interleave.node_agent.backends.cuda.gang import Failure, Gang, Limits
@@ -257,7 +257,7 @@ class Moves:
 
     def _look_at_variables(self, gang: Gang, job: str, new: Sequence[Process]) -> None:
         for process in new:
-            variables = job_processes.variables(process.pid)
+            variables = processes.variables(process.pid)
             gang.in_turn = gang.in_turn or _LAUNCH_JOB in variables
             if job not in self._warned and (names := requirements.environment_cautions(variables)):
                 self._warned.add(job)
