@@ -6,7 +6,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -56,9 +56,20 @@ class Movers:
             return self._asked_endpoint(job, config.app_endpoint)
         if asked == "memory_regions":
             return self._regions(job, config.memory_regions)
-        if asked == "cuda" and not config.cuda.explicit_target.pids:
-            return self.backend  # the node's devices, whatever stands in for them
+        if asked == "cuda":
+            return self._asked_cuda(job, config.cuda.explicit_target.pids)
         raise WrongState(f"backend {asked} is off on this node: [agent] backend = {self.backend.name!r}")
+
+    def _asked_cuda(self, job: Job, pids: Sequence[int]) -> Mover:
+        """Return the mover of the node's devices, whatever stands in for them."""
+        if not pids:
+            return self.backend
+        chosen = ", ".join(map(str, pids))
+        why = (
+            f"cuda.explicit_target.pids = {chosen}: processes cannot be chosen here, since all of job "
+            f"{job.job_id} are moved together, or none; leave explicit_target out, and they are found"
+        )
+        return Refuses("cuda", why)
 
     def _asked_endpoint(self, job: Job, config: v1.AppEndpointConfig) -> Mover:
         """Return the mover for the servers that a request names, or else those that the job registered."""

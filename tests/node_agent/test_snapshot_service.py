@@ -226,6 +226,25 @@ async def test_a_backend_that_is_off_is_refused_with_the_switch(stub: Any, devic
     assert "backend direct_memory is off on this node: [agent] backend = 'sim'" in text
 
 
+async def test_chosen_processes_are_refused_with_what_to_write_and_the_job_runs_on(
+    stub: Any, device: SimDevice
+) -> None:
+    device.put(np.zeros(10))
+    target = v1.ProcessTarget(pids=[101, 102])
+    wanted = v1.BackendConfig(cuda=v1.CudaBackendConfig(explicit_target=target))
+
+    refused = await save(stub, backend_config=wanted)
+    running = await state(stub)
+    saved = await save(stub, backend_config=v1.BackendConfig(cuda=v1.CudaBackendConfig()))
+
+    assert (refused.status, running) == (v1.OPERATION_STATUS_FAILED, v1.JOB_STATE_RUNNING)
+    assert refused.error == (
+        "cuda.explicit_target.pids = 101, 102: processes cannot be chosen here, since all of job 17 are "
+        "moved together, or none; leave explicit_target out, and they are found"
+    )
+    assert saved.status == v1.OPERATION_STATUS_COMPLETE
+
+
 async def test_a_job_under_noop_counts_as_running(
     folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
