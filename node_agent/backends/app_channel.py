@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
-from slurm_interleave.node_agent.backends.channel import Channel, Channels
+from slurm_interleave.node_agent.backends.channel import Answer, Channel, Channels
 from slurm_interleave.node_agent.backends.freed import Freed
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome
@@ -19,6 +20,8 @@ from slurm_interleave.node_agent.waits import Limit
 _DEFAULT_MODE = v1.SUSPEND_MODE_OFFLOAD
 # Applications open their channels anew within this time, after a restart of the agent for example.
 RETURN_S = 10.0
+# Of an operation's time a command may take so much; the rest is for undoing it.
+_MOVED = 0.7
 
 
 class ChannelMover(Mover):
@@ -50,30 +53,33 @@ class ChannelMover(Mover):
     @override
     async def snapshot(self, target: Target) -> Outcome:
         """Tell every rank to suspend, then check that they left the devices."""
+        begun = time.monotonic()
         if error := await self._missing(target):
             return Outcome(Context.RESIDENT, error=error)
         channels = self._channels.of(target.job)
         if error := self._cannot(target.job, channels):
             return Outcome(Context.RESIDENT, error=error)
         freed = Freed(self._backend, target, partial=bool(self._tags), leaves_rest=self._leaves_rest)
-        errors = await _told(channels, self._suspend)
-        if not any(errors) and not (error := await freed.verified(0.0)):
+        answers = await _told(channels, self._suspend, begun + target.deadline_s * _MOVED)
+        error = _words(answers) or await freed.verified(0.0)
+        if not error:
             outcome = freed.outcome()
             self._channels.saved(target.job, outcome.moved)
             return outcome
-        return await self._undone(channels, errors, _words(errors) or error)
+        undone = await _told(_moved(channels, answers), self._resume, begun + target.deadline_s)
+        return _failed(Context.RESIDENT, error, _words(undone))
 
     @override
     async def restore(self, target: Target) -> Outcome:
         """Tell every rank to come back; if one cannot, the others suspend again."""
+        begun = time.monotonic()
         if error := await self._missing(target):
             return Outcome(Context.SAVED, error=error)
         channels = self._channels.of(target.job)
-        errors = await _told(channels, self._resume)
-        if any(errors):
-            back = [channel for channel, error in zip(channels, errors, strict=True) if not error]
-            failed = _words(await _told(back, self._suspend))
-            return _failed(Context.SAVED, _words(errors), failed)
+        answers = await _told(channels, self._resume, begun + target.deadline_s * _MOVED)
+        if error := _words(answers):
+            undone = await _told(_moved(channels, answers), self._suspend, begun + target.deadline_s)
+            return _failed(Context.SAVED, error, _words(undone))
         seen = self._backend.look(target.job)
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
 
@@ -115,11 +121,6 @@ class ChannelMover(Mover):
                 return self._channels.missing(target.job)
         return ""
 
-    async def _undone(self, channels: Sequence[Channel], errors: Sequence[str], why: str) -> Outcome:
-        """Bring those back that did suspend. A rank that failed has its state on the device, as it says."""
-        gone = [channel for channel, error in zip(channels, errors, strict=True) if not error]
-        return _failed(Context.RESIDENT, why, _words(await _told(gone, self._resume)))
-
 
 def _failed(where: Context, why: str, undoing: str) -> Outcome:
     """Return the outcome of a move that failed: as before, unless undoing it failed too."""
@@ -128,17 +129,29 @@ def _failed(where: Context, why: str, undoing: str) -> Outcome:
     return Outcome(where, error=why)
 
 
-async def _told(channels: Sequence[Channel], command: Callable[[Channel], v1.AgentCommand]) -> list[str]:
-    """Return what went wrong with the command to each of *channels*; empty: nothing."""
-    return list(await asyncio.gather(*(channel.tell(command(channel)) for channel in channels)))
+async def _told(
+    channels: Sequence[Channel], command: Callable[[Channel], v1.AgentCommand], until: float
+) -> list[Answer]:
+    """Return the answers of *channels* to the command to each, *until* on the monotonic clock."""
+    left_s = max(0.0, until - time.monotonic())
+    return list(await asyncio.gather(*(channel.tell(command(channel), left_s) for channel in channels)))
 
 
-def _words(errors: Sequence[str]) -> str:
+def _moved(channels: Sequence[Channel], answers: Sequence[Answer]) -> list[Channel]:
+    """Return the ranks that did what was asked, or may do it still; one that failed is as it was, as it says.
+
+    Commands are carried out in order. So a silent one that answers the opposite command has undone the first.
+    """
+    pairs = zip(channels, answers, strict=True)
+    return [channel for channel, answer in pairs if answer.silent or not answer.error]
+
+
+def _words(answers: Sequence[Answer]) -> str:
     """Return the different errors, each with the ranks that gave it where there are several."""
     ranks: dict[str, list[str]] = {}
-    for rank, error in enumerate(errors):
-        if error:
-            ranks.setdefault(error, []).append(str(rank))
-    if len(errors) == 1:
-        return errors[0]
+    for rank, answer in enumerate(answers):
+        if answer.error:
+            ranks.setdefault(answer.error, []).append(str(rank))
+    if len(answers) == 1:
+        return answers[0].error
     return "; ".join(f"rank {', '.join(which)}: {error}" for error, which in ranks.items())

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.workload import ARENA_KEY, PID_KEY, RANK_KEY
+from slurm_interleave.node_agent.waits import Limit
 
 _RANK = re.compile(r"(\d{1,5})/(\d{1,5})")
 
@@ -40,6 +41,14 @@ class Speaker:
         return cls(int(found[1]), int(found[2]), _number(metadata, PID_KEY), arena)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended, as the application says; *error* is empty where it went well."""
+
+    error: str = ""
+    silent: bool = False  # it did not say: the command may be carried out still
+
+
 class Channel:
     """One connected application: what it can do, and the commands that it has not answered yet."""
 
@@ -50,14 +59,16 @@ class Channel:
         self._commands: asyncio.Queue[v1.AgentCommand] = asyncio.Queue()
         self._waiting: dict[str, asyncio.Future[str]] = {}
 
-    async def tell(self, command: v1.AgentCommand) -> str:
-        """Send *command* once and return what went wrong, as the application says; empty: nothing."""
+    async def tell(self, command: v1.AgentCommand, limit_s: float) -> Answer:
+        """Send *command* once and return the answer, or after *limit_s* seconds that there is none."""
         command.command_id = uuid.uuid4().hex
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[command.command_id] = answer
         self._commands.put_nowait(command)
         try:
-            return await answer
+            return Answer(await Limit(limit_s).over(answer))
+        except asyncio.TimeoutError:
+            return Answer(f"the application gave no answer within {limit_s:.3g} s", silent=True)
         finally:
             del self._waiting[command.command_id]
 

@@ -101,12 +101,14 @@ class ChannelRegions:
             by_rank.setdefault(channel, []).append(region)
         answers = await asyncio.gather(
             *(
-                channel.tell(command(as_tags(name, [(each.address, each.size) for each in mine])))
+                channel.tell(
+                    command(as_tags(name, [(each.address, each.size) for each in mine])), target.deadline_s
+                )
                 for channel, mine in by_rank.items()
             )
         )
         moved = sum(region.size for region in regions)
-        return Outcome(Context.RESIDENT, moved, "; ".join(filter(None, answers)))
+        return Outcome(Context.RESIDENT, moved, "; ".join(filter(None, (answer.error for answer in answers))))
 
     def _channel(self, job: str, pid: int) -> Channel | None:
         return next((each for each in self._channels.of(job) if each.speaker.pid == pid), None)

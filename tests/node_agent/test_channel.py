@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
 from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends import app_channel
 from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, hook, start_job
 
 OFFLOAD, DISCARD = v1.SUSPEND_MODE_OFFLOAD, v1.SUSPEND_MODE_DISCARD
@@ -172,6 +174,48 @@ async def test_an_application_that_never_answers_does_not_hold_up_its_end(
 
     assert reply["ok"]
     assert (await orchestrator.hears("done")).ok is False
+
+
+@pytest.mark.parametrize(("verb", "stays"), [("SNAPSHOT", "resident"), ("RESTORE", "saved")])
+async def test_an_application_that_is_late_is_asked_and_stays_where_it_says(
+    app: App,
+    agent: Agent,
+    orchestrator: FakeOrchestrator,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    stays: str,
+) -> None:
+    if verb == "RESTORE":
+        orchestrator.operate("SNAPSHOT", "17", "1-0")
+        await app.answers(await app.hears())
+        await orchestrator.hears("done")
+    monkeypatch.setattr(app_channel, "_MOVED", 0.001)
+    orchestrator.operate(verb, "17", "1-1")
+    late, question = await app.hears(), await app.hears()
+    await app.answers(late)
+    await app.answers(question)
+    done = await orchestrator.hears("done")
+    monkeypatch.undo()
+    orchestrator.operate(verb, "17", "1-2")
+    await app.answers(await app.hears())
+
+    assert late.WhichOneof("command") == verb.lower() != question.WhichOneof("command")
+    assert (done.ok, done.context) == (False, stays)
+    assert done.error.startswith("the application gave no answer within 0.1")
+    assert (await orchestrator.hears("done")).ok
+
+
+async def test_where_the_state_of_an_application_is_that_says_nothing_is_not_known(
+    app: App, agent: Agent, device: SimDevice, orchestrator: FakeOrchestrator
+) -> None:
+    device.put(np.zeros(10))
+    agent._operations._timeout_s = 0.1
+    orchestrator.operate("SNAPSHOT", "17", "1-1")
+    done = await orchestrator.hears("done")
+
+    assert (done.ok, done.context) == (False, "faulted")
+    silent = r"the application gave no answer within [\d.e-]+ s"
+    assert re.fullmatch(f"{silent}; and then, undoing it: {silent}", done.error)
 
 
 async def test_an_old_streams_end_does_not_evict_the_new_one(
