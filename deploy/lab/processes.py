@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 MARKER = "INTERLEAVE_LAB"
 POLL_S = 0.02
 TAIL_LINES = 15
+_PORTS = range(20000, 32000, 400)
 
 
 class LabError(Exception):
@@ -122,10 +124,14 @@ class Daemon:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return *count* TCP ports that nothing listens on, below the range that outgoing connections use."""
+    """Return *count* TCP ports that nothing listens on, below the range that outgoing connections use.
+
+    No other process is given one of them by this function while the caller lives.
+    """
     chosen: list[int] = []
     with contextlib.ExitStack() as held:
-        for port in random.sample(range(20000, 32000), 4000):
+        _, mine = _own_ports()
+        for port in random.sample(mine, len(mine)):
             probe = held.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
@@ -134,7 +140,21 @@ def free_ports(count: int) -> list[int]:
             chosen.append(port)
             if len(chosen) == count:
                 return chosen
-    raise LabError(f"no {count} free TCP ports between 20000 and 32000")
+    raise LabError(f"no {count} free TCP ports between {mine.start} and {mine.stop}")
+
+
+@functools.cache
+def _own_ports() -> tuple[socket.socket, range]:
+    """Return the ports of this process, and the name in the kernel that keeps others from them (unix(7))."""
+    for start in random.sample(_PORTS, len(_PORTS)):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0interleave-lab-ports-{start}")
+        except OSError:
+            claim.close()
+        else:
+            return claim, range(start, start + _PORTS.step)
+    raise LabError(f"{len(_PORTS)} processes of this machine have labs; no more can have ports")
 
 
 def sweep(root: Path, timeout_s: float = 5.0) -> list[int]:

@@ -107,6 +107,22 @@ def test_free_ports_are_different_and_free() -> None:
     assert len(set(ports)) == 20
 
 
+def test_two_processes_are_given_different_ports() -> None:
+    script = "from lab.processes import free_ports; print(*free_ports(390)); input()"
+    environment = {**os.environ, "PYTHONPATH": "deploy"}
+    argv = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = {int(port) for port in other.stdout.readline().split()}
+        ours = {port for _ in range(10) for port in free_ports(200)}
+        other.kill()
+
+    assert len(theirs) == 390
+    assert not ours & theirs
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [("slurm 25.11.2", (25, 11)), ("slurm-wlm 22.05.8", (22, 5)), ("slurm-wlm 24.11.5-4\n", (24, 11))],
