@@ -49,6 +49,9 @@ class HostRoom:
         others = [each for each in self._state.jobs.values() if each is not job]
         promised = sum(each.context.bytes for each in others if each.context.state is Context.SAVING)
         saved = sum(each.context.bytes for each in others if each.context.state in _SAVED)
+        saved += sum(sum(each.copies.values()) for each in self._state.jobs.values())
+        if mover.copy_name:
+            saved -= job.copies.get(mover.copy_name, 0)  # the new one takes its place
         node = Node(node.total, node.available, promised)
         why = admission.refusal(need, limits, node, self._cap_bytes, saved)
         return f"job {job.job_id}: {why}" if why else ""

@@ -247,7 +247,8 @@ class Operations:
         finally:
             del self._targets[job.job_id], self._limits[job.job_id]
         job.context = contexts.after(outcome, verb, before, saved_by=by)
-        self._state.save_context(job)
+        copied = mover.copy_name if verb is Verb.SNAPSHOT and outcome.ok else ""
+        self._state.save_moved(job, copied, outcome.moved)
         seconds = loop.time() - start
         loop.call_later(_LOG_S, log_move, job.job_id, verb, mover.name, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)

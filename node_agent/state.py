@@ -75,6 +75,7 @@ class Job:
     resumes: bool = False  # its processes were saved by a drain, and it may bring them back
     clients: tuple[Process, ...] = ()  # that take turns for it
     attendance: Attendance = Attendance.UNKNOWN
+    copies: dict[str, int] = field(default_factory=dict)  # bytes of its named copies of ranges
     endpoints: Endpoints | None = None  # servers that hold its device state
 
     @property
@@ -120,6 +121,14 @@ class State:
             return
         if self._journaled >= _JOURNAL_LINES:
             self.save()
+
+    def save_moved(self, job: Job, copy: str, size: int) -> None:
+        """The same after a move that made a copy of *size* bytes with the name *copy*, or none."""
+        if copy:
+            job.copies[copy] = size
+            self.save()
+        else:
+            self.save_context(job)
 
     def save(self) -> None:
         """Write all of it, at once or not at all.

@@ -67,6 +67,7 @@ class Mover(Protocol):
         False  # whether it is in the memory of the job's processes, whoever put it there
     )
     in_place: ClassVar[bool] = False  # whether it only copies, and the context stays on the devices
+    copy_name: str = ""  # of what it saves then: copies of several names stand side by side
     charge: Charge = Charge.JOB
 
     def saved_size(self, resident: int) -> int:

@@ -30,18 +30,18 @@ class RegionsMover(Mover):
     def __init__(self, copier: CopiesRegions, snapshot: str, regions: Sequence[Region]) -> None:
         self._copier = copier
         self.charge = copier.charge
-        self._snapshot = snapshot
+        self.copy_name = snapshot
         self.regions = regions
 
     @override
     async def snapshot(self, target: Target) -> Outcome:
         """Copy to host memory."""
-        return self._refusal() or await self._copier.save_regions(target, self._snapshot, self.regions)
+        return self._refusal() or await self._copier.save_regions(target, self.copy_name, self.regions)
 
     @override
     async def restore(self, target: Target) -> Outcome:
         """Copy back."""
-        return self._refusal() or await self._copier.load_regions(target, self._snapshot, self.regions)
+        return self._refusal() or await self._copier.load_regions(target, self.copy_name, self.regions)
 
     @override
     async def discard(self, target: Target) -> Outcome:

@@ -14,11 +14,15 @@ import pytest
 
 from slurm_interleave.client.core.ranges import as_tags
 from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
+from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, running, start_job
+from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, hook, running, start_job
 from tests.node_agent.test_snapshot_service import channel, device, load, refusal, save, state, stub
 
 __all__ = ["channel", "device", "stub"]
@@ -128,10 +132,37 @@ async def test_a_node_that_copies_no_ranges_says_so(
     async with running(where, sim, NoopBackend("n1", 1)):
         await start_job(folder)
         async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_AGENT_ADDR"]) as link:
-            from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as rpc
-
             request = v1.SnapshotRequest(job_id="17", backend_config=wanted((1, 1)))
-            code, text = await refusal(rpc.SnapshotAgentServiceStub(link).Snapshot(request))
+            code, text = await refusal(v1_rpc.SnapshotAgentServiceStub(link).Snapshot(request))
 
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "backend memory_regions is off on this node: [agent] backend = 'noop'" in text
+
+
+async def test_copies_count_among_the_saved_state_of_the_node_also_after_a_restart(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    where = config(folder, orchestrator.address, host_memory_gib=12288 / 2**30)
+
+    async def copied(name: str, size: int) -> str:
+        async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_AGENT_ADDR"]) as link:
+            stub = v1_rpc.SnapshotAgentServiceStub(link)
+            return str((await save(stub, backend_config=wanted((buffer.address, size), name=name))).error)
+
+    async with running(where, sim, SimBackend("n1", sim)):
+        await start_job(folder)
+        buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(np.full(8192, 1, np.uint8))
+        first, again, second = await copied("a", 4096), await copied("a", 8192), await copied("b", 8192)
+    async with running(where, sim, SimBackend("n1", sim)):
+        small, full = await copied("b", 4096), await copied("c", 1)
+        whole = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+        await hook(folder, verb="job-end", job="17")
+        await start_job(folder)
+        buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(np.full(8192, 1, np.uint8))
+        later = await copied("c", 8192)
+
+    assert [first, again, small, later] == [""] * 4
+    assert (whole.ok, whole.context) == (False, "resident")
+    for error, taken in ((second, 8192), (full, 12288), (whole.error, 12288)):
+        assert "do not fit in host memory: of host_memory_gib = 1.14441e-05" in error
+        assert f"{taken / 2**20:.1f} MiB are taken" in error
