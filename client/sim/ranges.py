@@ -122,7 +122,7 @@ def _view(node: SimNode, job: str, buffers: dict[int, Buffer], each: Range) -> t
     return buffer.device, node.view(buffer)[offset : offset + each.size]
 
 
-def _save(view: memoryview, path: Path) -> int:
+def _save(view: memoryview, path: Path) -> str:
     try:
         path.write_bytes(view)
     except OSError as error:
@@ -130,14 +130,12 @@ def _save(view: memoryview, path: Path) -> int:
     return checksum.of(view)
 
 
-def _load(path: Path, expected: int) -> memoryview:
+def _load(path: Path, expected: str) -> memoryview:
     try:
         data = memoryview(path.read_bytes())
     except OSError as error:
         raise ChecksumMismatch(f"{path}: the saved range cannot be read: {error}") from error
-    seen = checksum.of(data)
+    seen = checksum.of(data, expected)
     if seen != expected:
-        raise ChecksumMismatch(
-            f"{path}: the saved range has checksum {seen:#x}, it was saved with {expected:#x}"
-        )
+        raise ChecksumMismatch(f"{path}: the saved range has checksum {seen}, it was saved with {expected}")
     return data

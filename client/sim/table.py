@@ -31,7 +31,7 @@ class Buffer:
     owner: Process
     saved: bool = False
     place: int = 0  # of the saved bytes in the job's host memory
-    checksum: int = 0
+    checksum: str = ""
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from slurm_interleave.client.sim import checksum
+from slurm_interleave.client.sim.checksum import CHUNK, Checksum
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError, StillWorking
 
 
@@ -32,21 +32,21 @@ class Pace:
             raise SimError("stopped, since the job has ended; undone")
 
 
-def copy(source: memoryview, to: memoryview, device: int, pace: Pace) -> int:
-    """Copy *source* to *to*, one of which is on *device*, and return the checksum of *source*."""
-    seen = 0
-    for start in range(0, len(source), checksum.CHUNK):
-        end = min(start + checksum.CHUNK, len(source))
-        seen = checksum.take(source[start:end], to[start:end], seen)
+def copy(source: memoryview, to: memoryview, device: int, pace: Pace, like: str = "") -> str:
+    """Copy *source* to *to*, one of which is on *device*, and return the checksum, of the kind of *like*."""
+    seen = Checksum(like)
+    for start in range(0, len(source), CHUNK):
+        end = min(start + CHUNK, len(source))
+        seen.take(source[start:end], to[start:end])
         pace.moved(device, end - start)
-    return seen
+    return str(seen)
 
 
-def copy_back(source: memoryview, to: memoryview, device: int, expected: int, pace: Pace) -> None:
+def copy_back(source: memoryview, to: memoryview, device: int, expected: str, pace: Pace) -> None:
     """Copy saved bytes to *device*. Raises `ChecksumMismatch` if they are not those that were saved."""
-    seen = copy(source, to, device, pace)
+    seen = copy(source, to, device, pace, expected)
     if seen != expected:
         raise ChecksumMismatch(
-            f"device {device}: a saved buffer of {len(source)} bytes has checksum {seen:#x}, it left with "
-            f"{expected:#x}"
+            f"device {device}: a saved buffer of {len(source)} bytes has checksum {seen}, it left with "
+            f"{expected}"
         )

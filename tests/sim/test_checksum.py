@@ -1,47 +1,69 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from slurm_interleave.client.sim import checksum
-
-ROW = 16640
+from slurm_interleave.client.sim import SimError, checksum
+from slurm_interleave.client.sim.checksum import CHUNK, Checksum
 
 
 def noise(size: int) -> np.ndarray:
     return np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
 
 
-@given(st.integers(0, 70 * ROW))
-def test_both_ways_of_folding_give_the_same(size: int) -> None:
-    data = memoryview(noise(size))
-
-    copies = bytearray(size), bytearray(size)
-    folds = (checksum.fold_plain, checksum.fold_numpy)
-    results = {fold(data, memoryview(copy)) for fold, copy in zip(folds, copies, strict=True)}
-
-    assert len(results) == 1
-    assert copies == (bytes(data), bytes(data))
-    assert checksum.fold_numpy(data) in results
+def hide_xxhash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksum, "_xxhash", lambda: None)
 
 
-def test_every_changed_byte_shows() -> None:
-    data = bytearray(noise(2 * ROW + 100))
+@pytest.fixture(params=["xxh3", "crc32"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "crc32":
+        hide_xxhash(monkeypatch)
+    yield request.param
+    assert checksum.of(memoryview(b"")).startswith(request.param)
+
+
+@pytest.mark.parametrize("size", [0, 1, 127 << 10, 300_001])
+def test_what_is_copied_in_parts_has_the_checksum_of_the_whole(kind: str, size: int) -> None:
+    data, copy = memoryview(noise(size)), memoryview(bytearray(size))
+
+    seen = Checksum()
+    for start in range(0, size, 100_003):
+        seen.take(data[start : start + 100_003], copy[start : start + 100_003])
+
+    assert copy == data
+    assert str(seen) == checksum.of(data)
+
+
+def test_every_changed_byte_shows(kind: str) -> None:
+    data = bytearray(noise(300_001))
     before = checksum.of(memoryview(data))
 
-    for place in range(0, len(data), 397):
+    for place in range(0, len(data), 3970):
         data[place] ^= 1
         assert checksum.of(memoryview(data)) != before
         data[place] ^= 1
 
 
-@pytest.mark.parametrize("unit", [64, 512, 4096, checksum.CHUNK])
-def test_what_changes_places_shows(unit: int) -> None:
-    values = noise(4 * checksum.CHUNK)
+@pytest.mark.parametrize("unit", [64, 512, 4096, CHUNK])
+def test_what_changes_places_shows(kind: str, unit: int) -> None:
+    values = noise(2 * CHUNK)
     before = checksum.of(memoryview(values))
     first, second = values[:unit].copy(), values[unit : 2 * unit].copy()
     values[:unit], values[unit : 2 * unit] = second, first
 
     assert checksum.of(memoryview(values)) != before
+
+
+def test_a_checksum_is_compared_with_one_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = memoryview(noise(1000))
+    fast = checksum.of(data)
+    hide_xxhash(monkeypatch)
+    slow = checksum.of(data)
+    with pytest.raises(SimError, match="install the package xxhash to read it"):
+        checksum.of(data, like=fast)
+    monkeypatch.undo()
+
+    assert fast != slow == checksum.of(data, like=slow)

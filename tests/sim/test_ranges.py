@@ -51,7 +51,9 @@ def test_a_name_takes_the_place_of_the_older_copy(a: SimDevice, arena: Arena) ->
 
 
 @pytest.mark.parametrize(
-    ("pid", "offset", "size"), [(PID, 4090, 10), (PID + 1, 0, 8), (PID, -1, 8), (PID, 1 << 41, 8)]
+    ("pid", "offset", "size"),
+    [(PID, 4090, 10), (PID + 1, 0, 8), (PID, -1, 8), (PID, 1 << 41, 8)],
+    ids=["beyond its end", "another process", "before it", "far away"],
 )
 def test_what_is_not_the_processs_own_is_refused(
     a: SimDevice, b: SimDevice, arena: Arena, pid: int, offset: int, size: int
