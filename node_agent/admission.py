@@ -39,6 +39,16 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """A disk for what does not fit in host memory: as `Node`, in bytes."""
+
+    where: str
+    total: int
+    free: int
+    promised: int = 0
+
+
+@dataclass(frozen=True)
 class Need:
     """What a snapshot takes, in bytes: its saved state, and how much of that is not set aside already."""
 
@@ -67,6 +77,18 @@ def refusal(need: Need, limits: Sequence[Limit], node: Node, cap_bytes: int = 0,
             f"{_gib(node.available)} available{promised}, and {_gib(reserve)} are kept free"
         )
     return _beyond_job(need, limits) if need.charged_to_job else ""
+
+
+def disk_refusal(size: int, disk: Disk) -> str:
+    """Return why *size* bytes do not fit on *disk*, with the numbers; empty: they do."""
+    reserve = int(disk.total * _RESERVE)
+    if size <= disk.free - disk.promised - reserve:
+        return ""
+    promised = f", {_gib(disk.promised)} promised to other snapshots" if disk.promised else ""
+    return (
+        f"nor on disk: of the {_gib(disk.total)} of spill_dir = {disk.where} are {_gib(disk.free)} free"
+        f"{promised}, and {_gib(reserve)} are kept free"
+    )
 
 
 def _beyond_job(need: Need, limits: Sequence[Limit]) -> str:

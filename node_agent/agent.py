@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.sim.settings import GIB, SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.node_agent import environment, requests, sockets
+from slurm_interleave.node_agent import environment, host_memory, requests, sockets
 from slurm_interleave.node_agent.attendance import Register
 from slurm_interleave.node_agent.backends.channel import Channels
 from slurm_interleave.node_agent.backends.protocol import Backend
@@ -74,7 +75,8 @@ class Agent:
         self._channels = Channels()
         self._link = Link(config, self._hello, self._take)
         self._movers = Movers(backend, self._channels, state.jobs.get)
-        room = HostRoom(state, int(config.host_memory_gib * GIB))
+        disk = partial(host_memory.of_disk, Path(config.spill_dir)) if config.spill_dir else None
+        room = HostRoom(state, int(config.host_memory_gib * GIB), disk=disk)
         self._operations = Operations(state, backend, config.operation_timeout_s, self._movers.of, room=room)
         self._folders = JobFolders(
             config, lambda job: environment.as_text(self._variables(job)), self._serve_job

@@ -42,6 +42,9 @@ class AgentConfig:
     operation_timeout_s: float = 120.0
     # Host memory for the saved state of all jobs of this node, in GiB; 0: as much as there is.
     host_memory_gib: float = 0.0
+    # Folder on a fast local disk for saved state that does not fit in host memory, of the backends that keep
+    # it themselves (sim); empty: what does not fit is refused.
+    spill_dir: str = ""
     # Seconds between looks at the processes of the jobs.
     watch_s: float = 5.0
 
@@ -108,7 +111,11 @@ def load(path: Path | None, flags: dict[str, object]) -> tuple[AgentConfig, SimC
     sim = load_section(SimConfig, "sim", path)
     node = agent.node or socket.gethostname().partition(".")[0]
     agent = replace(
-        agent, node=node, run_dir=_for_node(agent.run_dir, node), state_dir=_for_node(agent.state_dir, node)
+        agent,
+        node=node,
+        run_dir=_for_node(agent.run_dir, node),
+        state_dir=_for_node(agent.state_dir, node),
+        spill_dir=agent.spill_dir.replace("%n", node),
     )
     longest = str(agent.job_folder(_LONGEST_JOB_ID) / "socket")
     if len(longest.encode()) > _SOCKET_PATH_MAX:

@@ -30,6 +30,7 @@ class JobContext:
     fault: str = ""
     saved_by: str = ""  # names of who saved it, if not the node's backend alone; see `movers.py`
     kept: int = 0  # bytes that an application left on the devices when it suspended itself
+    spilled: bool = False  # it is saved on disk, or about to be
 
     @property
     def in_app(self) -> bool:
@@ -43,6 +44,7 @@ class Seen:
 
     state: Context
     bytes: int = 0  # saved, or else resident
+    spilled: bool = False  # saved on disk
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def reconciled(known: JobContext, seen: Seen | None) -> JobContext:
         return known
     if known.state is Context.FAULTED and seen.state is not Context.NONE:
         return known
-    return JobContext(seen.state, seen.bytes if seen.state is Context.SAVED else 0)
+    return JobContext(seen.state, seen.bytes if seen.state is Context.SAVED else 0, spilled=seen.spilled)
 
 
 def _is_rest(known: JobContext, seen: Seen) -> bool:
@@ -143,8 +145,10 @@ def on_call(context: JobContext, verb: Verb, *, in_place: bool = False) -> Decis
     return Run(during=Context.SAVING if verb is Verb.SNAPSHOT else Context.RESTORING)
 
 
-def after(outcome: Outcome, verb: Verb, before: JobContext, *, saved_by: str) -> JobContext:
-    """Return what is known once an operation has ended; *saved_by*: see `JobContext`."""
+def after(
+    outcome: Outcome, verb: Verb, before: JobContext, *, saved_by: str, spilled: bool = False
+) -> JobContext:
+    """Return what is known once an operation has ended; *saved_by*, *spilled*: see `JobContext`."""
     if verb is Verb.DISCARD and not outcome.ok and before.state is Context.FAULTED:
         return before
     match outcome.context:
@@ -152,7 +156,9 @@ def after(outcome: Outcome, verb: Verb, before: JobContext, *, saved_by: str) ->
             return JobContext(Context.FAULTED, before.bytes, outcome.error)
         case Context.SAVED:
             if verb is Verb.SNAPSHOT and outcome.ok:
-                return JobContext(Context.SAVED, outcome.moved, saved_by=saved_by, kept=outcome.kept)
+                return JobContext(
+                    Context.SAVED, outcome.moved, saved_by=saved_by, kept=outcome.kept, spilled=spilled
+                )
             return replace(before, state=Context.SAVED)
         case _:
             return JobContext(outcome.context)

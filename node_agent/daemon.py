@@ -10,10 +10,11 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path, load_section
-from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.sim.settings import SimConfig
@@ -60,7 +61,18 @@ def backend_of(config: AgentConfig, sim: SimConfig, cuda: CudaConfig, state: Sta
         case "cuda":
             return CudaBackend(cuda, config.state_dir, state.owners)
         case _:
-            return SimBackend(config.node, sim)
+            return SimBackend(config.node, sim, _spill_folder(config))
+
+
+def _spill_folder(config: AgentConfig) -> Path | None:
+    if not config.spill_dir:
+        return None
+    folder = Path(config.spill_dir)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"[agent] spill_dir = {config.spill_dir}: cannot be used: {error}") from error
+    return folder
 
 
 def _raise_descriptor_limit() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from slurm_interleave.node_agent import cgroups
-from slurm_interleave.node_agent.admission import Limit, Node
+from slurm_interleave.node_agent.admission import Disk, Limit, Node
 from slurm_interleave.node_agent.cgroups import Mount
 
 _PROC = Path("/proc")
@@ -22,6 +22,12 @@ def of_node(proc: Path = _PROC) -> Node:
     words = (line.split() for line in (proc / "meminfo").read_text().splitlines())
     sizes = {name.rstrip(":"): int(size) * 1024 for name, size, *_ in words}
     return Node(sizes["MemTotal"], sizes["MemAvailable"])
+
+
+def of_disk(folder: Path) -> Disk:
+    """Return the disk that *folder* is on. Raises `OSError` where it cannot be seen."""
+    about = os.statvfs(folder)
+    return Disk(os.fspath(folder), about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize)
 
 
 def of_job(pids: Iterable[int], proc: Path = _PROC) -> list[Limit]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import admission, host_memory, processes
-from slurm_interleave.node_agent.admission import Limit, Need, Node
+from slurm_interleave.node_agent.admission import Disk, Limit, Need, Node
 from slurm_interleave.node_agent.backends.protocol import Charge, Mover
 from slurm_interleave.node_agent.state import Job, State
 
@@ -16,8 +17,16 @@ log = logging.getLogger(__name__)
 _SAVED = (Context.SAVED, Context.SAVING)
 
 
+@dataclass(frozen=True)
+class Room:
+    """Where a snapshot goes: nowhere, with the reason, or to disk, or to host memory."""
+
+    refusal: str = ""
+    spill: bool = False
+
+
 class HostRoom:
-    """The host memory of this node, and the saved state that is in it."""
+    """The host memory of this node, the disk beside it, and the saved state that is there."""
 
     def __init__(
         self,
@@ -25,15 +34,34 @@ class HostRoom:
         cap_bytes: int = 0,
         node: Callable[[], Node] = host_memory.of_node,
         limits: Callable[[str], list[Limit]] | None = None,
+        disk: Callable[[], Disk] | None = None,
     ) -> None:
-        """*cap_bytes* is the site's limit for all saved state, 0: none. *node* and *limits* look."""
+        """*cap_bytes* is the site's limit for all saved state, 0: none. *node*, *limits* and *disk* look."""
         self._state = state
         self._cap_bytes = cap_bytes
         self._node = node
         self._limits = limits or _limits_of
+        self._disk = disk
+
+    async def place(self, job: Job, mover: Mover, size: int) -> Room:
+        """Return where *mover* can save the *size* bytes of *job*: on disk only what fits nowhere else."""
+        why = await self.refusal(job, mover, size)
+        if not why or self._disk is None or not mover.can_spill:
+            return Room(why)
+        try:
+            disk = self._disk()
+        except OSError as error:
+            return Room(f"{why}; nor on disk: {error}")
+        going = [each.context for each in self._others(job) if each.context.state is Context.SAVING]
+        promised = sum(context.bytes for context in going if context.spilled)
+        beyond = admission.disk_refusal(mover.saved_size(size), replace(disk, promised=promised))
+        return Room(f"{why}; {beyond}") if beyond else Room(spill=True)
+
+    def _others(self, job: Job) -> list[Job]:
+        return [each for each in self._state.jobs.values() if each is not job]
 
     async def refusal(self, job: Job, mover: Mover, size: int) -> str:
-        """Return why *mover* cannot save the *size* bytes that *job* has on its devices; empty: it can."""
+        """Return why *mover* cannot save in host memory the *size* bytes of *job*; empty: it can."""
         if mover.charge is Charge.NOTHING:
             return ""
         to_job = mover.charge is Charge.JOB
@@ -46,9 +74,9 @@ class HostRoom:
         except OSError as error:  # what cannot be seen holds nothing up
             log.warning("memory.blind", extra={"job": job.job_id, "reason": str(error)})
             return ""
-        others = [each for each in self._state.jobs.values() if each is not job]
-        promised = sum(each.context.bytes for each in others if each.context.state is Context.SAVING)
-        saved = sum(each.context.bytes for each in others if each.context.state in _SAVED)
+        others = [each.context for each in self._others(job) if not each.context.spilled]
+        promised = sum(context.bytes for context in others if context.state is Context.SAVING)
+        saved = sum(context.bytes for context in others if context.state in _SAVED)
         saved += sum(sum(each.copies.values()) for each in self._state.jobs.values())
         if mover.copy_name:
             saved -= job.copies.get(mover.copy_name, 0)  # the new one takes its place

@@ -14,8 +14,8 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import contexts
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
-from slurm_interleave.node_agent.host_room import HostRoom
-from slurm_interleave.node_agent.results import Result, Results, first_failure, gone, log_move
+from slurm_interleave.node_agent.host_room import HostRoom, Room
+from slurm_interleave.node_agent.results import Result, Results, first_failure, gone, log_move, occupied
 from slurm_interleave.node_agent.state import Job, State
 from slurm_interleave.node_agent.waits import Limit
 
@@ -229,26 +229,30 @@ class Operations:
 
     async def _run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
         loop = asyncio.get_running_loop()
-        before, start, size = job.context, loop.time(), job.context.bytes
+        before, start, size, room = job.context, loop.time(), job.context.bytes, Room()
         if verb is Verb.SNAPSHOT and self._room is not None:
             seen = self.look(job.job_id)
             size = seen.bytes if seen is not None else 0
-            if refusal := await self._room.refusal(job, mover, size):
-                return Result(Outcome(before.state, error=refusal))
-        target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended)
+            room = await self._room.place(job, mover, size)
+            if room.refusal:
+                return Result(Outcome(before.state, error=room.refusal))
+        target = Target(
+            job.job_id, job.request.devices, self._timeout_s, living=not job.ended, spill=room.spill
+        )
         self._targets[job.job_id] = target
         self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
         by = mover.name if mover.in_app else ""
         saved_by = by if verb is Verb.SNAPSHOT else before.saved_by
-        job.context = replace(before, state=during, bytes=size, saved_by=saved_by)
+        spilled = room.spill if verb is Verb.SNAPSHOT else before.spilled
+        job.context = replace(before, state=during, bytes=size, saved_by=saved_by, spilled=spilled)
         self._state.save_context(job)
         try:
             outcome = await self._ask(mover, verb, target, before)
         finally:
             del self._targets[job.job_id], self._limits[job.job_id]
-        job.context = contexts.after(outcome, verb, before, saved_by=by)
+        job.context = contexts.after(outcome, verb, before, saved_by=by, spilled=room.spill)
         copied = mover.copy_name if verb is Verb.SNAPSHOT and outcome.ok else ""
-        self._state.save_moved(job, copied, outcome.moved)
+        self._state.save_moved(job, copied, 0 if room.spill else outcome.moved)
         seconds = loop.time() - start
         loop.call_later(_LOG_S, log_move, job.job_id, verb, mover.name, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)
@@ -279,17 +283,7 @@ class Operations:
 
     def _occupied(self, job: Job) -> str:
         """Return who else is on the devices of *job*, in words; nothing where nobody is."""
-        for other in self._state.jobs.values():
-            shared = sorted({*other.request.devices} & {*job.request.devices})
-            if other is job or not shared:
-                continue
-            context = self.refresh(other).state
-            if context is Context.RESIDENT or context in contexts.MOVING:
-                return (
-                    f"restore: job {other.job_id} is {context.value} on device {shared[0]}; "
-                    f"job {job.job_id} comes back when it is saved: ask for a turn"
-                )
-        return ""
+        return occupied(job, self._state.jobs.values(), lambda other: self.refresh(other).state)
 
     def _broken(self, operation: str, job_id: str, error: Exception) -> Result:
         """Return the answer to an order that could not be carried out to its end."""

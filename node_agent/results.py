@@ -1,4 +1,4 @@
-"""Operations by id: under way, or ended with a result."""
+"""Operations by id: under way, or ended with a result; and what stands for one that is not begun."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent.contexts import Outcome, Verb
+from slurm_interleave.node_agent.contexts import MOVING, Outcome, Verb
+from slurm_interleave.node_agent.state import Job
 
 log = logging.getLogger(__name__)
 _KEPT = 1000  # operations that are remembered
@@ -66,6 +67,21 @@ def gone(job_id: str, verb: Verb) -> Result:
     """Return the answer for a job that is not here: there is nothing to save, and nothing to bring back."""
     error = f"job {job_id} is not on this node" if verb is Verb.RESTORE else ""
     return Result(Outcome(Context.NONE, error=error))
+
+
+def occupied(job: Job, jobs: Iterable[Job], context_of: Callable[[Job], Context]) -> str:
+    """Return which other of *jobs* is on the devices of *job*, in words; nothing where none is."""
+    for other in jobs:
+        shared = sorted({*other.request.devices} & {*job.request.devices})
+        if other is job or not shared:
+            continue
+        context = context_of(other)
+        if context is Context.RESIDENT or context in MOVING:
+            return (
+                f"restore: job {other.job_id} is {context.value} on device {shared[0]}; "
+                f"job {job.job_id} comes back when it is saved: ask for a turn"
+            )
+    return ""
 
 
 def log_move(job_id: str, verb: Verb, mover: str, outcome: Outcome, seconds: float) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class JobMemory:
     context: Context
     resident_bytes: int
     saved_bytes: int
+    spilled: bool = False  # some of them on disk
 
 
 class Arena(SimNode):
@@ -114,13 +116,22 @@ class Arena(SimNode):
             with self.transaction() as table:
                 table.work.pop(number, None)
 
-    def snapshot(self, job: str, deadline_s: float = DEADLINE_S, stop: threading.Event | None = None) -> int:
+    def snapshot(
+        self,
+        job: str,
+        deadline_s: float = DEADLINE_S,
+        stop: threading.Event | None = None,
+        *,
+        spilled: bool = False,
+    ) -> int:
         """Copy the job's buffers to host memory, free the device; return the bytes moved (0: none).
+
+        *spilled*: to the folder `spill` on disk instead, where a restore frees them.
 
         Waits for the job's work to end. Raises `StillWorking` after *deadline_s*, `SimError` where host
         memory is full or *stop* is set; then the buffers are where they were.
         """
-        return moves.snapshot(self, job, time.monotonic() + deadline_s, stop)
+        return moves.snapshot(self, job, time.monotonic() + deadline_s, stop, spilled=spilled)
 
     def restore(
         self,
@@ -153,12 +164,17 @@ class Arena(SimNode):
         (self.use_folder / job).unlink(missing_ok=True)
 
     def recover(self) -> None:
-        """Give back the host memory of jobs that have no buffers any more."""
+        """Give back the host memory, and the disk, of jobs that have no buffers any more."""
         with self.transaction() as table:
             alive = {buffer.job for buffer in table.buffers.values()} | set(table.moves)
-            for path in (*(self.directory / "host").iterdir(), *(self.directory / "regions").glob("*")):
+            spilled = self.spill.iterdir() if self.spill is not None else ()
+            kept = (self.directory / "host").iterdir(), (self.directory / "regions").glob("*"), spilled
+            for path in chain(*kept):
                 if path.name not in alive:
                     shutil.rmtree(path, ignore_errors=True)
+            for job in alive if self.spill is not None else ():
+                if not any(buffer.spilled for buffer in table.of_job(job).values()):
+                    self.forget_spilled(job)
 
     def memory_of(self, job: str) -> JobMemory:
         """Say what *job* has on this node now."""
@@ -194,4 +210,4 @@ def _memory(table: Table, job: str) -> JobMemory:
         context = Context.SAVED
     else:
         context = Context.RESIDENT if resident else Context.NONE
-    return JobMemory(context, resident, saved)
+    return JobMemory(context, resident, saved, any(buffer.spilled for buffer in buffers))

@@ -21,23 +21,26 @@ from slurm_interleave.client.sim.table import Buffer, Move, Table, open_shared
 _LOOK_AGAIN_S = 0.002  # how often a snapshot looks whether the job's work has ended
 
 
-def snapshot(node: SimNode, job: str, deadline: float, stop: threading.Event | None) -> int:
+def snapshot(node: SimNode, job: str, deadline: float, stop: threading.Event | None, *, spilled: bool) -> int:
     """See `Arena.snapshot`; *deadline* is on the monotonic clock."""
     with moving(node, job, "snapshot", deadline) as buffers:
         going = {number: buffer for number, buffer in buffers.items() if not buffer.saved}
         pace = transfer.Pace(_speed(node, "snapshot_gib_s"), deadline, stop)
         records.make_folder(node.directory / "host")
         records.make_folder(node.directory / "host" / job)
-        places, end = _places(buffers)
-        host = node.host_memory(job, end) if going else memoryview(b"")
+        places, end = _places(buffers, spilled=spilled)
+        host = node.host_memory(job, end, spilled=spilled) if going else memoryview(b"")
         sums = {}
         for number, b in going.items():
             part = host[places[number] : places[number] + b.size]
             sums[number] = transfer.copy(node.view(b), part, b.device, pace)
+        if spilled and going:
+            node.write_out(job)
         with node.transaction() as table:
             for number, checksum in sums.items():
                 buffer = table.buffers[number]
                 buffer.saved, buffer.place, buffer.checksum = True, places[number], checksum
+                buffer.spilled = spilled
     return sum(buffer.size for buffer in going.values())
 
 
@@ -50,20 +53,30 @@ def restore(
         with node.transaction() as table:
             places = _set_room_aside(node, table, job, saved, devices)
         pace = transfer.Pace(_speed(node, "restore_gib_s"), deadline, stop)
-        end = max((b.place + b.size for b in saved.values()), default=0)
-        host = node.saved_memory(job, end) if saved else memoryview(b"")
+        hosts = {spilled: _saved_memory(node, job, saved, spilled=spilled) for spilled in (False, True)}
         for b in places.values():
-            part = host[b.place : b.place + b.size]
+            part = hosts[b.spilled][b.place : b.place + b.size]
             transfer.copy_back(part, node.view(b), b.device, b.checksum, pace)
         with node.transaction() as table:
-            table.buffers.update(places)
+            table.buffers.update({n: replace(b, spilled=False) for n, b in places.items()})
             table.moves[job].room = []
+        if any(b.spilled for b in saved.values()):
+            node.forget_spilled(job)
     return sum(buffer.size for buffer in places.values())
 
 
-def _places(buffers: Mapping[int, Buffer]) -> tuple[dict[int, int], int]:
+def _saved_memory(node: SimNode, job: str, saved: Mapping[int, Buffer], *, spilled: bool) -> memoryview:
+    end = _end(saved, spilled=spilled)
+    return node.saved_memory(job, end, spilled=spilled) if end else memoryview(b"")
+
+
+def _end(buffers: Mapping[int, Buffer], *, spilled: bool) -> int:
+    return max((b.place + b.size for b in buffers.values() if b.saved and b.spilled is spilled), default=0)
+
+
+def _places(buffers: Mapping[int, Buffer], *, spilled: bool) -> tuple[dict[int, int], int]:
     """Return where in host memory each resident buffer goes, behind what is saved already, and the end."""
-    end = max((b.place + b.size for b in buffers.values() if b.saved), default=0)
+    end = _end(buffers, spilled=spilled)
     places = {}
     for number, buffer in buffers.items():
         if not buffer.saved:

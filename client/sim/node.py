@@ -32,38 +32,57 @@ class SimNode:
         self.directory = directory
         self.config = config
         self._maps: dict[int, mmap.mmap] = {}
-        self._hosts: dict[str, tuple[int, mmap.mmap]] = {}  # inode and map of each job's host memory
+        self.spill: Path | None = None  # a folder on disk for saved state that does not fit in host memory
+        self._hosts: dict[Path, tuple[int, mmap.mmap]] = {}  # inode and map of each file with saved buffers
 
     @property
     def use_folder(self) -> Path:
         """Lock files: who uses the buffers of a job now."""
         return self.directory / "use"
 
-    def host_file(self, job: str) -> Path:
-        """Return the file of the host memory for a job's saved buffers: got once, kept for the job's life."""
-        return self.directory / "host" / job / "saved"
+    def spill_folder(self, job: str) -> Path:
+        """Return the folder on disk for what *job* has saved there. Raises `SimError` where there is none."""
+        if self.spill is None:
+            raise SimError(
+                f"job {job}: its saved state is on disk, but [agent] spill_dir is not set any more"
+            )
+        return self.spill / job
 
-    def host_memory(self, job: str, size: int) -> memoryview:
-        """Return *size* bytes of host memory of *job* at least, with real memory behind them.
+    def host_file(self, job: str, *, spilled: bool = False) -> Path:
+        """Return the file of a job's saved buffers: in host memory got once, kept for the job's life."""
+        return (self.spill_folder(job) if spilled else self.directory / "host" / job) / "saved"
+
+    def host_memory(self, job: str, size: int, *, spilled: bool = False) -> memoryview:
+        """Return *size* bytes of host memory of *job* at least, with real memory behind them, or disk.
 
         Raises `SimError` where there is no more of it.
         """
-        path = self.host_file(job)
+        path = self.host_file(job, spilled=spilled)
         try:
+            if spilled:
+                path.parent.mkdir(mode=0o700, exist_ok=True)
             descriptor = open_shared(path, os.O_RDWR | os.O_CREAT)
             try:
-                had = os.fstat(descriptor).st_size
-                if size > had:
-                    os.posix_fallocate(descriptor, had, size - had)
-                return self._host_map(job, descriptor)
+                self._grow(descriptor, size)
+                return self._host_map(path, descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise SimError(f"{path}: {size} bytes cannot be saved in host memory: {error}") from error
+            where = "on disk" if spilled else "in host memory"
+            raise SimError(f"{path}: {size} bytes cannot be saved {where}: {error}") from error
 
-    def saved_memory(self, job: str, size: int) -> memoryview:
-        """Return the host memory of *job* that holds *size* saved bytes. Raises `ChecksumMismatch`."""
-        path = self.host_file(job)
+    def _grow(self, descriptor: int, size: int) -> None:
+        had = os.fstat(descriptor).st_size
+        try:
+            if size > had:
+                os.posix_fallocate(descriptor, had, size - had)
+        except OSError:
+            os.ftruncate(descriptor, had)  # what it got of a full disk is for others
+            raise
+
+    def saved_memory(self, job: str, size: int, *, spilled: bool = False) -> memoryview:
+        """Return what holds *size* saved bytes of *job*. Raises `ChecksumMismatch`."""
+        path = self.host_file(job, spilled=spilled)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -71,14 +90,31 @@ class SimNode:
         try:
             if (there := os.fstat(descriptor).st_size) < size:
                 raise ChecksumMismatch(f"{path}: {there} bytes are there, {size} were saved")
-            return self._host_map(job, descriptor)
+            return self._host_map(path, descriptor)
         finally:
             os.close(descriptor)
 
+    def write_out(self, job: str) -> None:
+        """Have what was saved on disk leave host memory. Raises `SimError` if the disk fails."""
+        _, mapped = self._hosts.pop(self.host_file(job, spilled=True))
+        try:
+            mapped.flush()
+        except OSError as error:
+            raise SimError(f"job {job}: its saved state cannot be written to disk: {error}") from error
+
+    def forget_spilled(self, job: str) -> None:
+        """Give the disk back that the job's saved buffers had."""
+        path = self.host_file(job, spilled=True)
+        self._hosts.pop(path, None)
+        path.unlink(missing_ok=True)
+
     def forget_host_memory(self, job: str) -> None:
-        """Give the host memory of *job* back."""
-        self._hosts.pop(job, None)
+        """Give the host memory of *job* back, and what it has on disk."""
+        self._hosts.pop(self.host_file(job), None)
         shutil.rmtree(self.host_file(job).parent, ignore_errors=True)
+        if self.spill is not None:
+            self._hosts.pop(self.host_file(job, spilled=True), None)
+            shutil.rmtree(self.spill_folder(job), ignore_errors=True)
 
     def look(self) -> Table:
         """Return the table as it is now, for reading alone."""
@@ -148,12 +184,12 @@ class SimNode:
         finally:
             os.close(descriptor)
 
-    def _host_map(self, job: str, descriptor: int) -> memoryview:
+    def _host_map(self, path: Path, descriptor: int) -> memoryview:
         about = os.fstat(descriptor)
-        inode, mapped = self._hosts.get(job, (0, None))
+        inode, mapped = self._hosts.get(path, (0, None))
         if mapped is None or inode != about.st_ino or len(mapped) < about.st_size:
             mapped = mmap.mmap(descriptor, about.st_size)
-            self._hosts[job] = about.st_ino, mapped
+            self._hosts[path] = about.st_ino, mapped
         return memoryview(mapped)
 
     def _file(self, device: int) -> Path:

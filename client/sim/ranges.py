@@ -44,28 +44,35 @@ def save(
     ranges: Sequence[Range],
     deadline: float,
     stop: threading.Event | None = None,
+    *,
+    spilled: bool = False,
 ) -> int:
     """Copy *ranges* of *job* under *name*, in place of an older copy of that name; return the bytes.
 
+    *spilled*: to the node's folder on disk instead of host memory.
     Raises `SimError`: nothing has changed, and an older copy is still there. *deadline*: monotonic clock.
     """
     with moving(node, job, "snapshot", deadline) as buffers:
         views = [_view(node, job, buffers, each) for each in ranges]
         pace = transfer.Pace(0, deadline, stop)
-        folder = _folder(node, job, name)
+        folder = _folder(node, job, name, spilled=spilled)
         fresh = folder.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)
-        records.make_folder(fresh.parent.parent)
-        records.make_folder(fresh.parent)
-        records.make_folder(fresh)
-        index: list[dict[str, Any]] = []
-        for place, (each, (device, view)) in enumerate(zip(ranges, views, strict=True)):
-            index.append({"address": each.address, "size": each.size, "file": str(place)})
-            index[-1]["checksum"] = _save(view, fresh / str(place))
-            pace.moved(device, each.size)
-        (fresh / "index.json").write_text(json.dumps(index))
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
+        try:
+            _make(fresh, spilled=spilled)
+            index: list[dict[str, Any]] = []
+            for place, (each, (device, view)) in enumerate(zip(ranges, views, strict=True)):
+                index.append({"address": each.address, "size": each.size, "file": str(place)})
+                index[-1]["checksum"] = _save(view, fresh / str(place))
+                pace.moved(device, each.size)
+            (fresh / "index.json").write_text(json.dumps(index))
+            shutil.rmtree(folder, ignore_errors=True)
+            fresh.rename(folder)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)  # what it took may be the last that there was
+            raise
+        if node.spill is not None:
+            shutil.rmtree(_folder(node, job, name, spilled=not spilled), ignore_errors=True)
     return sum(each.size for each in ranges)
 
 
@@ -82,6 +89,8 @@ def load(
     Raises `SimError` if that copy has them not, and `ChecksumMismatch` if it is broken: nothing has changed.
     """
     folder = _folder(node, job, name)
+    if node.spill is not None and not folder.exists():
+        folder = _folder(node, job, name, spilled=True)
     with moving(node, job, "restore", deadline) as buffers:
         copies = _index(folder, job, name)
         views = [_view(node, job, buffers, each) for each in ranges]
@@ -98,9 +107,17 @@ def load(
     return sum(each.size for each in ranges)
 
 
-def _folder(node: SimNode, job: str, name: str) -> Path:
-    # A name is any text.
-    return node.directory / "regions" / job / hashlib.sha256(name.encode()).hexdigest()
+def _folder(node: SimNode, job: str, name: str, *, spilled: bool = False) -> Path:
+    copies = node.spill_folder(job) / "copies" if spilled else node.directory / "regions" / job
+    return copies / hashlib.sha256(name.encode()).hexdigest()  # a name is any text
+
+
+def _make(folder: Path, *, spilled: bool) -> None:
+    if spilled:
+        folder.mkdir(mode=0o700, parents=True)
+        return
+    for path in (folder.parent.parent, folder.parent, folder):
+        records.make_folder(path)
 
 
 def _index(folder: Path, job: str, name: str) -> dict[tuple[int, int], dict[str, Any]]:
@@ -126,7 +143,7 @@ def _save(view: memoryview, path: Path) -> str:
     try:
         path.write_bytes(view)
     except OSError as error:
-        raise SimError(f"{path}: {len(view)} bytes cannot be saved in host memory: {error}") from error
+        raise SimError(f"{path}: {len(view)} bytes cannot be saved there: {error}") from error
     return checksum.of(view)
 
 

@@ -32,6 +32,7 @@ class Buffer:
     saved: bool = False
     place: int = 0  # of the saved bytes in the job's host memory
     checksum: str = ""
+    spilled: bool = False  # its saved bytes are on the disk for what does not fit in host memory
 
 
 @dataclass

@@ -44,6 +44,7 @@ class Target:
     deadline_s: float
     stop: threading.Event = field(default_factory=threading.Event)
     living: bool = False  # of a discard: the job goes on, so its processes may use the state right now
+    spill: bool = False  # of a snapshot: it is to be saved on disk, see `Mover.can_spill`
 
 
 class Charge(Enum):
@@ -68,6 +69,7 @@ class Mover(Protocol):
     )
     in_place: ClassVar[bool] = False  # whether it only copies, and the context stays on the devices
     copy_name: str = ""  # of what it saves then: copies of several names stand side by side
+    can_spill: bool = False  # whether it can save on disk what does not fit in host memory
     charge: Charge = Charge.JOB
 
     def saved_size(self, resident: int) -> int:
@@ -104,6 +106,7 @@ class CopiesRegions(Protocol):
     """A backend that can keep named copies of chosen memory, several side by side."""
 
     charge: Charge
+    can_spill: bool
 
     async def save_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
         """Copy them under *name*, in place of an older copy of that name."""

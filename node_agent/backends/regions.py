@@ -29,7 +29,7 @@ class RegionsMover(Mover):
 
     def __init__(self, copier: CopiesRegions, snapshot: str, regions: Sequence[Region]) -> None:
         self._copier = copier
-        self.charge = copier.charge
+        self.charge, self.can_spill = copier.charge, copier.can_spill
         self.copy_name = snapshot
         self.regions = regions
 
@@ -65,6 +65,7 @@ class ChannelRegions:
     """Has the ranks of a job copy their own memory: ranges go as tags of a command."""
 
     charge = Charge.JOB
+    can_spill = False
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels

@@ -35,9 +35,14 @@ class SimBackend(Backend):
     in_app: ClassVar[bool] = False
     charge = Charge.NODE
 
-    def __init__(self, node: str, config: SimConfig) -> None:
-        """Make the node's devices, or take those that are there. Raises `SimError`."""
+    def __init__(self, node: str, config: SimConfig, spill: Path | None = None) -> None:
+        """Make the node's devices, or take those that are there. Raises `SimError`.
+
+        *spill* is a folder, which is there, for what does not fit in host memory.
+        """
         self._arena = Arena.open(config.directory, config)
+        self._arena.spill = spill
+        self.can_spill = spill is not None
         self._node = node
         self._count = config.devices
 
@@ -57,7 +62,7 @@ class SimBackend(Backend):
     def look(self, job: str) -> Seen | None:
         """Return what the table of allocations says."""
         memory = self._arena.memory_of(job)
-        return Seen(memory.context, memory.saved_bytes or memory.resident_bytes)
+        return Seen(memory.context, memory.saved_bytes or memory.resident_bytes, memory.spilled)
 
     @override
     def users(self) -> list[User]:
@@ -80,7 +85,7 @@ class SimBackend(Backend):
 
     async def snapshot(self, target: Target) -> Outcome:
         """Copy to host memory, free the device."""
-        return await self._moved(target, partial(self._arena.snapshot, target.job))
+        return await self._moved(target, partial(self._arena.snapshot, target.job, spilled=target.spill))
 
     async def restore(self, target: Target) -> Outcome:
         """Copy back if there is room."""
@@ -100,7 +105,10 @@ class SimBackend(Backend):
 
     async def save_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
         """Copy ranges of buffers; see `client/sim/ranges.py` for their addresses."""
-        return await self._moved(target, partial(self._copied, ranges.save, target.job, name, regions))
+        return await self._moved(
+            target,
+            partial(self._copied, partial(ranges.save, spilled=target.spill), target.job, name, regions),
+        )
 
     async def load_regions(self, target: Target, name: str, regions: Sequence[Region]) -> Outcome:
         """Copy them back. A broken copy loses nothing that is on the devices."""

@@ -34,10 +34,10 @@ class AgentProcess:
         self._address = address
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, gib_s: float = 0.0, backend: str = "sim") -> None:
+    async def start(self, gib_s: float = 0.0, backend: str = "sim", more: str = "") -> None:
         self._file.write_text(
             f'[agent]\norchestrator = "{self._address}"\nrun_dir = "{self._folder}/run"\nauth = "none"\n'
-            f'state_dir = "{self._folder}/state"\nbackend = "{backend}"\n'
+            f'state_dir = "{self._folder}/state"\nbackend = "{backend}"\n{more}'
             f'[sim]\ndirectory = "{self._folder}/sim"\nmemory_mib = 8\n'
             f"snapshot_gib_s = {gib_s}\nrestore_gib_s = {gib_s}\n"
         )
