@@ -11,6 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SLURM ?= yes
 RELEASES ?= trixie forky
+# A file's tests stay together, for what they share, in the order of the folders: the long ones are not the last.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -28,7 +30,7 @@ test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional --databases
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
 	@$(MAKE) --no-print-directory torch
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 # Each release is a Debian of its own, entered by chroot; all run side by side, and here what differs.
 test-matrix: $(VENV)/.ready
