@@ -50,7 +50,7 @@ copy_source() {
 }
 
 copy_network() {
-    for file in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
+    for file in /etc/hosts /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
         [ ! -e "$file" ] || cp -L "$file" "$root$file"
     done
 }
@@ -62,6 +62,7 @@ copy_network
 exec unshare --mount --propagation private sh -euc '
     root=$1 inside=$2 results=$3
     shift 3
+    mount --bind "$root" "$root" # so that it can be the root of other namespaces
     for folder in proc sys dev; do
         mount --rbind "/$folder" "$root/$folder"
     done
