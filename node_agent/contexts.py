@@ -29,7 +29,7 @@ class JobContext:
     bytes: int = 0  # of the saved context
     fault: str = ""
     saved_by: str = ""  # names of who saved it, if not the node's backend alone; see `movers.py`
-    kept: int = 0  # bytes that an application left on the devices when it suspended itself
+    kept: int = 0  # bytes that an application left on the devices when it suspended itself, or may have there
     spilled: bool = False  # it is saved on disk, or about to be
 
     @property
@@ -88,6 +88,11 @@ def reconciled(known: JobContext, seen: Seen | None) -> JobContext:
     if known.state is Context.FAULTED and seen.state is not Context.NONE:
         return known
     return JobContext(seen.state, seen.bytes if seen.state is Context.SAVED else 0, spilled=seen.spilled)
+
+
+def is_left_by_app(known: JobContext, seen: Seen | None) -> bool:
+    """Tell whether *seen* is no more than what an application left on the devices that is suspended."""
+    return known.in_app and known.state is Context.SAVED and seen is not None and _is_rest(known, seen)
 
 
 def _is_rest(known: JobContext, seen: Seen) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.backends.protocol import Backend, User
+from slurm_interleave.node_agent.contexts import is_left_by_app
 from slurm_interleave.node_agent.link import Link
 from slurm_interleave.node_agent.state import State
 
@@ -84,8 +85,15 @@ class Users:
         uses = []
         for user in self._backend.users():
             job = owner(user, uids, registered)
+            if not user.working and self._left(job):
+                continue
             uses.append(pb.Use(device=user.device, pid=user.pid, job_id=job, working=user.working))
         return uses
+
+    def _left(self, job_id: str) -> bool:
+        """Tell whether a job has no more on its devices than it left when it suspended itself."""
+        job = self._state.jobs.get(job_id)
+        return job is not None and is_left_by_app(job.context, self._backend.look(job_id))
 
 
 def owner(

@@ -12,7 +12,7 @@ from typing_extensions import override
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.node_agent.backends.channel import Answer, Channel, Channels
-from slurm_interleave.node_agent.backends.freed import Freed
+from slurm_interleave.node_agent.backends.freed import Freed, look
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome
 from slurm_interleave.node_agent.waits import Limit
@@ -59,7 +59,9 @@ class ChannelMover(Mover):
         channels = self._channels.of(target.job)
         if error := self._cannot(target.job, channels):
             return Outcome(Context.RESIDENT, error=error)
-        freed = Freed(self._backend, target, partial=bool(self._tags), leaves_rest=self._leaves_rest)
+        freed = await Freed.begin(
+            self._backend, target, partial=bool(self._tags), leaves_rest=self._leaves_rest
+        )
         answers = await _told(channels, self._suspend, begun + target.deadline_s * _MOVED)
         error = _words(answers) or await freed.verified(0.0)
         if not error:
@@ -80,7 +82,7 @@ class ChannelMover(Mover):
         if error := _words(answers):
             undone = await _told(_moved(channels, answers), self._suspend, begun + target.deadline_s)
             return _failed(Context.SAVED, error, _words(undone))
-        seen = self._backend.look(target.job)
+        seen = await look(self._backend, target.job)
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
 
     @override

@@ -12,7 +12,7 @@ from typing_extensions import override
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.endpoint_dialects import DIALECTS, Dialect
 from slurm_interleave.node_agent.backends.endpoint_http import EndpointFailed
-from slurm_interleave.node_agent.backends.freed import Freed
+from slurm_interleave.node_agent.backends.freed import Freed, look
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome
 from slurm_interleave.node_agent.endpoints import Endpoints
@@ -53,7 +53,7 @@ class EndpointMover(Mover):
     async def snapshot(self, target: Target) -> Outcome:
         """Drain, suspend, and look whether the memory is free; if one fails, all serve again."""
         begun, limit = time.monotonic(), target.deadline_s
-        freed = Freed(self._backend, target, partial=self._partial, leaves_rest=self._leaves_rest)
+        freed = await Freed.begin(self._backend, target, partial=self._partial, leaves_rest=self._leaves_rest)
         if busy := await _each(self._servers, lambda server: server.drain(begun + limit * _DRAINED)):
             none = dict.fromkeys(self._servers, _NOT_BEGUN)  # but those that did drain may be paused
             return await self._undone(freed, none, _words(busy), begun + limit)
@@ -70,7 +70,7 @@ class EndpointMover(Mover):
         failed = await _each(self._servers, lambda server: server.resume(begun + limit * _MOVED))
         if failed:
             return await self._left_again(failed, begun + limit)
-        seen = self._backend.look(target.job)
+        seen = await look(self._backend, target.job)
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
 
     @override
@@ -87,7 +87,7 @@ class EndpointMover(Mover):
         undoing = await _each(self._servers, lambda server: server.undo(until, failed.get(server)))
         if not undoing:
             return Outcome(Context.RESIDENT, error=why)
-        if freed.all_there():
+        if await freed.all_there():
             return Outcome(Context.RESIDENT, error=f"{why}; {_words(undoing)}")
         return Outcome(Context.FAULTED, error=f"{why}; and then, undoing it: {_words(undoing)}")
 

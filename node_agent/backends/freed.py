@@ -15,39 +15,65 @@ class Freed:
     """What a job has on its devices now, to compare with what it has after it was told to suspend."""
 
     def __init__(
-        self, backend: Backend, target: Target, *, partial: bool = False, leaves_rest: bool = False
+        self,
+        backend: Backend,
+        target: Target,
+        before: Seen | None,
+        *,
+        partial: bool = False,
+        leaves_rest: bool = False,
     ) -> None:
-        """Look. *partial*: only some regions are to go; *leaves_rest*: another mover takes what stays."""
+        """*partial*: only some regions are to go; *leaves_rest*: another mover takes what stays."""
         self._backend = backend
         self._target = target
+        self._before = before
         self._partial = partial
         self._leaves_rest = leaves_rest
-        self._before = backend.look(target.job)
         self._left: Seen | None = None
 
+    @classmethod
+    async def begin(
+        cls, backend: Backend, target: Target, *, partial: bool = False, leaves_rest: bool = False
+    ) -> Freed:
+        """Look, before it is told."""
+        before = await look(backend, target.job)
+        return cls(backend, target, before, partial=partial, leaves_rest=leaves_rest)
+
     async def verified(self, patience_s: float) -> str:
-        """Look until enough is free, for *patience_s* seconds at most; return what is wrong, or nothing."""
+        """Look until enough is free, for *patience_s* seconds or what the devices take to settle.
+
+        Return what is wrong, or nothing.
+        """
         loop = asyncio.get_running_loop()
-        until = loop.time() + patience_s
-        while error := self._look():
+        until = loop.time() + max(patience_s, self._backend.settles_s)
+        while error := await self._look():
             if loop.time() >= until:
                 break
             await asyncio.sleep(_LOOK_S)
         return error
 
-    def all_there(self) -> bool:
+    async def all_there(self) -> bool:
         """Tell whether no byte has left the devices since the begin; False where that cannot be seen."""
-        now = _resident(self._backend.look(self._target.job))
+        now = _resident(await look(self._backend, self._target.job))
         return now >= _resident(self._before) > 0
 
     def outcome(self) -> Outcome:
         """Return the outcome of a snapshot that was verified."""
         before = self._before.bytes if self._before else 0
         left = _resident(self._left)
-        return Outcome(Context.SAVED, max(0, before - left), kept=left)
+        # What it may keep it may also take later, as a context grows that had all but nothing to do.
+        kept = left if self._leaves_rest else max(left, self._may_keep)
+        return Outcome(Context.SAVED, max(0, before - left), kept=kept)
 
-    def _look(self) -> str:
-        self._left = self._backend.look(self._target.job)
+    @property
+    def _may_keep(self) -> int:
+        return self._backend.keeps_bytes * max(1, len(self._target.devices))
+
+    async def _look(self) -> str:
+        try:
+            self._left = await self._backend.look_now(self._target.job)
+        except OSError as error:
+            return f"job {self._target.job} said that it is suspended, but that cannot be seen: {error}"
         left, before = _resident(self._left), _resident(self._before)
         if self._leaves_rest:
             return ""
@@ -55,9 +81,17 @@ class Freed:
             self._target.job,
             before,
             left,
-            self._backend.keeps_bytes * max(1, len(self._target.devices)),
+            self._may_keep,
             any_less=self._partial,
         )
+
+
+async def look(backend: Backend, job: str) -> Seen | None:
+    """Return what *job* has now, or, where that cannot be seen, what was seen last."""
+    try:
+        return await backend.look_now(job)
+    except OSError:
+        return backend.look(job)
 
 
 def still_there(job: str, before: int, left: int, keeps: int, *, any_less: bool) -> str:

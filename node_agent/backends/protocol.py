@@ -119,13 +119,18 @@ class Backend(Mover, Protocol):
     """Moves the device state of any job, and sees the node's devices."""
 
     # What an application that has suspended itself may keep on each device: contexts, communicators, graphs.
-    keeps_bytes: ClassVar[int] = 0
+    keeps_bytes: int = 0
+    settles_s: float = 0.0  # how long memory that was freed may take to be seen as free
 
     def devices(self) -> list[Device]:
         """Return the node's devices, with what is used of them now."""
 
     def look(self, job: str) -> Seen | None:
         """Return what *job* has on this node, or None where that cannot be seen."""
+
+    async def look_now(self, job: str) -> Seen | None:
+        """Return the same, and nothing that was seen before. Raises `OSError` where it cannot look now."""
+        return self.look(job)
 
     def users(self) -> list[User]:
         """Return the processes that are on the devices now; none where that cannot be seen.

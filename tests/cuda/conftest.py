@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,12 +12,18 @@ import pytest
 import pytest_asyncio
 
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.cuda import gang
 from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
 from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.protocol import Target
+from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.contexts import Outcome
+from slurm_interleave.node_agent.daemon import backend_of
 from slurm_interleave.node_agent.job_processes import Owner
+from slurm_interleave.node_agent.state import State
+from tests.node_agent.fakes import FakeOrchestrator, config
 from tests.stub_driver.stub import Stub, build
 
 CONFIG = CudaConfig(lock_timeout_s=5, release_timeout_s=1, headroom_mib=1, look_s=0.05)
@@ -76,3 +84,40 @@ async def node(stub: Stub, tmp_path: Path) -> AsyncIterator[Node]:
     node = await asyncio.to_thread(Node, tmp_path)
     yield node
     await node.backend.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name, since sockets lie below it."""
+    path = Path(tempfile.mkdtemp(prefix="ilv-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest_asyncio.fixture
+async def orchestrator() -> AsyncIterator[FakeOrchestrator]:
+    fake = FakeOrchestrator()
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(where: AgentConfig, cuda: CudaConfig = CONFIG) -> AsyncIterator[Agent]:
+    state = State(where.state_dir)
+    backend = await asyncio.to_thread(backend_of, where, SimConfig(), cuda, state)
+    assert isinstance(backend, CudaBackend)
+    agent = Agent(where, SimConfig(), backend, state)
+    task = asyncio.create_task(agent.run())
+    await asyncio.wait({task, asyncio.create_task(agent.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    assert not task.done(), task
+    try:
+        yield agent
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def where(folder: Path, orchestrator: FakeOrchestrator) -> AgentConfig:
+    return config(folder, orchestrator.address, backend="cuda", operation_timeout_s=20.0)

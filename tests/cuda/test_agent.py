@@ -3,65 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import pytest
-import pytest_asyncio
-
-from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.node_agent.agent import Agent
-from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
 from slurm_interleave.node_agent.config import AgentConfig
-from slurm_interleave.node_agent.daemon import backend_of
-from slurm_interleave.node_agent.state import State
-from tests.cuda.conftest import CONFIG
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, hook, start_job
+from tests.cuda.conftest import running
+from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, hook, start_job
 from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short name, since sockets lie below it."""
-    path = Path(tempfile.mkdtemp(prefix="ilv-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest_asyncio.fixture
-async def orchestrator() -> AsyncIterator[FakeOrchestrator]:
-    fake = FakeOrchestrator()
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
-@contextlib.asynccontextmanager
-async def running(where: AgentConfig) -> AsyncIterator[Agent]:
-    state = State(where.state_dir)
-    backend = await asyncio.to_thread(backend_of, where, SimConfig(), CONFIG, state)
-    assert isinstance(backend, CudaBackend)
-    agent = Agent(where, SimConfig(), backend, state)
-    task = asyncio.create_task(agent.run())
-    await asyncio.wait({task, asyncio.create_task(agent.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    assert not task.done(), task
-    try:
-        yield agent
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.fixture
-def where(folder: Path, orchestrator: FakeOrchestrator) -> AgentConfig:
-    return config(folder, orchestrator.address, backend="cuda", operation_timeout_s=20.0)
 
 
 async def test_two_jobs_take_turns_on_a_device(

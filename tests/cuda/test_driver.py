@@ -49,24 +49,30 @@ print(driver.state(pid)[1])
 assert driver.unlock(pid)[0] == 0
 """
 DEVICES = """
-import json, sys
+import json, sys, time
 import pynvml
 pynvml.nvmlInit()
 rows = []
+def working(d):
+    try:
+        samples = pynvml.nvmlDeviceGetProcessUtilization(d, int((time.time() - 1) * 1e6))
+    except pynvml.NVMLError_NotFound:
+        return []
+    return [s.pid for s in samples if s.smUtil]
 for i in range(pynvml.nvmlDeviceGetCount()):
     d = pynvml.nvmlDeviceGetHandleByIndex(i)
     m = pynvml.nvmlDeviceGetMemoryInfo(d)
     rows.append([pynvml.nvmlDeviceGetUUID(d), pynvml.nvmlDeviceGetName(d), m.total, m.free, m.used,
         pynvml.nvmlDeviceGetMinorNumber(d), pynvml.nvmlDeviceGetPersistenceMode(d),
         pynvml.nvmlDeviceGetMigMode(d)[0],
-        [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(d)]])
+        [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(d)], working(d)])
 print(json.dumps([pynvml.nvmlSystemGetDriverVersion(), rows]))
 """
 OUR_DEVICES = """
 import json
 from slurm_interleave.node_agent.backends.cuda.nvml import Nvml
 nvml = Nvml()
-keys = ("uuid", "name", "total", "free", "used", "index", "persistence", "mig", "processes")
+keys = ("uuid", "name", "total", "free", "used", "index", "persistence", "mig", "processes", "working")
 print(json.dumps([nvml.driver(), [[row[key] for key in keys] for row in nvml.devices()]]))
 """
 
@@ -95,11 +101,14 @@ def test_what_we_read_from_nvml_is_what_nvidias_package_reads(stub: Stub) -> Non
     for device in (0, 0, 3):
         stub.start("17", f"{device}:2")
     stub.nvml_says(stub.start("17", "1:1").pid, "none")
+    busy = stub.start("17", "2:1")
+    stub.works(busy.pid)
 
     theirs, ours = json.loads(run(DEVICES)), json.loads(run(OUR_DEVICES))
 
     assert theirs == ours
-    assert ours[1][1][-1][0][1] is None
+    assert ours[1][1][-2][0][1] is None
+    assert ours[1][2][-1] == [busy.pid]
 
 
 def test_a_job_survives_the_exchange_of_all_devices(stub: Stub) -> None:

@@ -1,7 +1,7 @@
 """A job that owns device memory of the stub: job.py DEVICE:MIB ...
 
 Answers a line on standard input with one on standard output: `hash` (of all its device memory; waits while
-it is locked), `alloc DEVICE:MIB`, `fork` (a child that is not executed).
+it is locked), `alloc DEVICE:MIB`, `free` (what was allocated last), `fork` (a child that is not executed).
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ def answer(word: str, rest: list[str]) -> str:
         return digest()
     if word == "alloc":
         allocate(rest)
+        return "ok"
+    if word == "free":
+        check(cuda.cuMemFree_v2(ctypes.c_uint64(allocated.pop()[0])))
         return "ok"
     if word == "fork":
         pid = os.fork()

@@ -531,6 +531,27 @@ API int cuMemAlloc_v2(uint64_t *address, size_t n)
 	return rc;
 }
 
+/* The last one alone, which is on the current device. */
+API int cuMemFree_v2(uint64_t address)
+{
+	struct proc p;
+	size_t at = (char *)address - base;
+	int lock, rc = INVALID_VALUE;
+
+	gate();
+	if (!base || at >= top)
+		return rc;
+	lock = stub_lock("lock", 0);
+	if (read_proc(getpid(), &p) == 0 && !ftruncate(memory, at)) {
+		p.bytes[current] -= top - at;
+		top = at;
+		write_proc(getpid(), &p);
+		rc = OK;
+	}
+	close(lock);
+	return rc;
+}
+
 API int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n)
 {
 	gate();
@@ -563,6 +584,7 @@ static const struct {
 	ENTRY(cuDevicePrimaryCtxRetain, 7000),
 	ENTRY(cuCtxSetCurrent, 4000),
 	{ "cuMemAlloc", cuMemAlloc_v2, 3020 },
+	{ "cuMemFree", cuMemFree_v2, 3020 },
 	{ "cuMemcpyHtoD", cuMemcpyHtoD_v2, 3020 },
 	{ "cuMemcpyDtoH", cuMemcpyDtoH_v2, 3020 },
 	{ "cuGetProcAddress", cuGetProcAddress_v2, 12000 },

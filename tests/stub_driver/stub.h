@@ -6,6 +6,7 @@
  *   gpus        rows "uuid total_bytes used_by_nobody_bytes"
  *   proc.PID    "state changed_ms stuck", then rows "device bytes"; absent: that process has no CUDA
  *   vram.PID    the bytes of its device memory; host.PID: their copy while it is checkpointed
+ *   nvml.PID    what NVML says of its memory; works.PID: there while it computes
  *   faults      rows "op pid when rc delay_ms state count"; pid 0: any, count -1: always
  *   calls       rows "begin op pid now_ms caller", "end op pid rc now_ms args"
  */

@@ -108,6 +108,10 @@ class Stub:
         """Make NVML say of this process: zero, none (it does not know) or hidden."""
         (self.folder / f"nvml.{pid}").write_text(what)
 
+    def works(self, pid: int) -> None:
+        """Make NVML say that this process computes, from now on."""
+        (self.folder / f"works.{pid}").touch()
+
     def start(self, job: str, *memory: str, **variables: str) -> Process:
         """Start a process of *job* with *memory* DEVICE:MIB each."""
         environment = {

@@ -20,7 +20,7 @@ from slurm_interleave.node_agent.backends.cuda.probe import probe
 from slurm_interleave.node_agent.backends.cuda.records import Record, Records
 from slurm_interleave.node_agent.backends.cuda.requirements import Way
 from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
-from slurm_interleave.node_agent.backends.cuda.sight import Sight
+from slurm_interleave.node_agent.backends.cuda.sight import Sight, by_device
 from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target, User
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 from slurm_interleave.node_agent.job_processes import Owner
@@ -50,6 +50,8 @@ class CudaBackend(Backend):
         way = requirements.way(facts)
         program = facts.tool if way is Way.TOOL else ""
         self.driver = facts.driver
+        self.keeps_bytes = config.app_keeps_bytes
+        self.settles_s = config.release_timeout_s
         self._config = config
         self._owners = owners
         self._helpers = Helpers(helpers.command(program), 2 * len(gpus) + 1, state_dir / "cuda.helpers")
@@ -75,10 +77,24 @@ class CudaBackend(Backend):
         return Seen(Context.SAVED if record.saved else Context.RESIDENT, record.total)
 
     @override
+    async def look_now(self, job: str) -> Seen | None:
+        """Ask NVML. Raises `OSError` where it gives no answer, or does not say how much the job has."""
+        try:
+            await self._sight.look()
+        except (HelperLost, HelperUnusable) as error:
+            raise OSError(f"NVML: {error}") from error
+        self._note_users()
+        record = self._records.get(job)
+        for process in record.processes if record is not None else ():
+            if None in self._sight.used_by(process.pid).values():
+                raise OSError(f"NVML does not say what process {process.pid} has")
+        return self.look(job)
+
+    @override
     def users(self) -> list[User]:
-        """Return who has memory on the devices, as last seen; whether they work there NVML does not say."""
+        """Return who has memory on the devices, as last seen."""
         return [
-            User(gpu.index, pid, working=False)
+            User(gpu.index, pid, working=pid in gpu.working)
             for gpu in self._sight.gpus.values()
             for pid, size in gpu.users.items()
             if size != 0
@@ -142,24 +158,28 @@ class CudaBackend(Backend):
             await asyncio.sleep(self._config.look_s)
 
     def _note_users(self) -> None:
-        """Note the jobs that have come to use a device since."""
+        """Note what jobs have on the devices; those that are saved, or on their way, are known better."""
+        found = self._found()
+        for job in {*found, *self._records.jobs()} - self._moving:
+            known = self._records.get(job)
+            living = known if known is not None and known.alive else None
+            if living is not None and living.saved:
+                continue
+            users = found.get(job, {})
+            members = {*users, *(living.processes if living is not None else ())}
+            if members:
+                self._records.put(job, Record(False, tuple(members), by_device(users.values())))
+
+    def _found(self) -> dict[str, dict[Process, dict[str, int]]]:
+        """Return what NVML lists of each job; 0 bytes where it does not know how many."""
         owners = self._owners()
         uids = {job: one.uid for job, one in owners.items()}
         registered = {one.pid: job for job, one in owners.items() if one.pid}
         found: dict[str, dict[Process, dict[str, int]]] = {}
         for gpu in self._sight.gpus.values():
             for pid, size in gpu.users.items():
-                process = job_processes.identify(pid) if size else None
+                process = job_processes.identify(pid) if size != 0 else None
                 job = owner(User(gpu.index, pid, working=False), uids, registered) if process else ""
-                if process and job and job not in self._moving:
+                if process and job:
                     found.setdefault(job, {}).setdefault(process, {})[gpu.uuid] = size or 0
-        for job, users in found.items():
-            known = self._records.get(job)
-            if known is not None and known.saved and known.alive:
-                continue
-            total: dict[str, int] = {}
-            for sizes in users.values():
-                for uuid, size in sizes.items():
-                    total[uuid] = total.get(uuid, 0) + size
-            members = {*users, *(known.processes if known and known.alive else ())}
-            self._records.put(job, Record(False, tuple(members), total))
+        return found

@@ -15,7 +15,7 @@ from slurm_interleave.node_agent.backends.cuda.gang import Failure, Gang, Limits
 from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers, HelperUnusable
 from slurm_interleave.node_agent.backends.cuda.records import Record, Records
 from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
-from slurm_interleave.node_agent.backends.cuda.sight import Gpu, Sight
+from slurm_interleave.node_agent.backends.cuda.sight import Gpu, Sight, by_device
 from slurm_interleave.node_agent.backends.cuda.table import Call, State, Verdict
 from slurm_interleave.node_agent.backends.protocol import Target
 from slurm_interleave.node_agent.contexts import Outcome
@@ -179,7 +179,7 @@ class Moves:
     ) -> Outcome:
         """Say that it is saved, and whether its memory is free, which the driver's word does not prove."""
         pids = {process.pid for process in (*gang.processes, *gang.dropped)}
-        held = _by_device(sizes.values())
+        held = by_device(sizes.values())
         error = await _tried(self._sight.wait_freed(before, held, pids, self._config.release_timeout_s))
         if len(sizes) < len(
             gang.processes
@@ -196,7 +196,7 @@ class Moves:
         """Undo a snapshot."""
         away = [sizes.get(process.pid, {}) for process in gang.at(State.CHECKPOINTED)]
         if away and (
-            full := await _tried(self._sight.wait_room(_by_device(away), 0, self._config.release_timeout_s))
+            full := await _tried(self._sight.wait_room(by_device(away), 0, self._config.release_timeout_s))
         ):
             return Outcome(Context.FAULTED, error=f"{error}; it cannot be brought back: {full}")
         if failures := await gang.bring(State.RUNNING, limits):
@@ -272,13 +272,5 @@ async def _tried(work: Awaitable[str]) -> str:
         return str(error)
 
 
-def _by_device(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for used in sizes:
-        for uuid, size in used.items():
-            total[uuid] = total.get(uuid, 0) + size
-    return total
-
-
 def _total(sizes: Iterable[Mapping[str, int]]) -> int:
-    return sum(_by_device(sizes).values())
+    return sum(by_device(sizes).values())

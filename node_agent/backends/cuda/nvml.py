@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 from collections.abc import Iterator
 from typing import Any
 
 _LIBRARY = "libnvidia-ml.so.1"
-_UNSUPPORTED, _TOO_SMALL = 3, 7
+_UNSUPPORTED, _NOT_FOUND, _TOO_SMALL = 3, 6, 7
+_RECENTLY_S = 1.0  # the driver samples several times a second
 _UNKNOWN = 2**64 - 1
 _TEXT = 96
 
@@ -30,6 +32,19 @@ class _Process(ctypes.Structure):
         ("used", ctypes.c_ulonglong),
         ("gpu_instance", ctypes.c_uint),
         ("compute_instance", ctypes.c_uint),
+    )
+
+
+class _Sample(ctypes.Structure):
+    """nvmlProcessUtilizationSample_t; shares of the time in percent."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("time_us", ctypes.c_ulonglong),
+        ("cores", ctypes.c_uint),
+        ("memory", ctypes.c_uint),
+        ("encoder", ctypes.c_uint),
+        ("decoder", ctypes.c_uint),
     )
 
 
@@ -80,6 +95,7 @@ class Nvml:
             "persistence": bool(mode.value),
             "mig": self._mig(handle),
             "processes": self._processes(handle),
+            "working": self._working(handle),
         }
 
     def _mig(self, handle: ctypes.c_void_p) -> bool | None:
@@ -106,6 +122,20 @@ class Nvml:
                 break
             room = count.value * 2 + 5
         return [(row.pid, None if row.used == _UNKNOWN else row.used) for row in rows[: count.value]]
+
+    def _working(self, handle: ctypes.c_void_p) -> list[int]:
+        """Return the processes that have computed within the last second; none where NVML does not say."""
+        since = ctypes.c_ulonglong(int((time.time() - _RECENTLY_S) * 1e6))
+        count, name = ctypes.c_uint(), "nvmlDeviceGetProcessUtilization"
+        fine = (_UNSUPPORTED, _NOT_FOUND, _TOO_SMALL)
+        if not hasattr(self._library, name):
+            return []
+        if self._call(name, handle, None, ctypes.byref(count), since, fine=fine) not in (0, _TOO_SMALL):
+            return []
+        rows = (_Sample * max(count.value, 1))()
+        if self._call(name, handle, rows, ctypes.byref(count), since, fine=fine) != 0:
+            return []
+        return sorted({row.pid for row in rows[: count.value] if row.cores})
 
     def _text(self, name: str, handle: ctypes.c_void_p) -> str:
         text = ctypes.create_string_buffer(_TEXT)

@@ -50,6 +50,10 @@ class Records:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("records.unreadable", extra={"path": path, "reason": str(error)})
 
+    def jobs(self) -> list[str]:
+        """Return the jobs of which something is known."""
+        return list(self._jobs)
+
     def get(self, job: str) -> Record | None:
         """Return what is known of *job*."""
         return self._jobs.get(job)

@@ -20,6 +20,9 @@ class CudaConfig:
     release_timeout_s: float = 10.0
     # Free device memory beyond the saved bytes that a restore must find, in MiB of each device.
     headroom_mib: int = 1024
+    # What a job that moves its own state may leave on each device, in MiB: the context of each process has
+    # some 500, NCCL's buffers 1,000 and more.
+    app_keeps_mib: int = 4096
     # The program for drivers 555 to 569; later drivers need none.
     checkpoint_program: str = "cuda-checkpoint"
     # Seconds between looks at the devices.
@@ -30,10 +33,16 @@ class CudaConfig:
             seconds = getattr(self, key)
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ConfigError(f"[cuda] {key} = {seconds}: must be more than 0 seconds, and finite")
-        if self.headroom_mib < 0:
-            raise ConfigError(f"[cuda] headroom_mib = {self.headroom_mib}: must be 0 or more")
+        for key in ("headroom_mib", "app_keeps_mib"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"[cuda] {key} = {getattr(self, key)}: must be 0 or more")
 
     @property
     def headroom_bytes(self) -> int:
         """What a restore must find beyond the saved bytes."""
         return self.headroom_mib * _MIB
+
+    @property
+    def app_keeps_bytes(self) -> int:
+        """What a job that moves its own state may leave on each device."""
+        return self.app_keeps_mib * _MIB

@@ -16,7 +16,10 @@ _MOSTLY = 0.95  # of what a process had: the driver frees in pieces
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device; sizes in bytes. *users* maps process ids to theirs, None where NVML does not know."""
+    """One device; sizes in bytes.
+
+    *users* maps process ids to theirs, None where NVML does not know; *working* are those that compute.
+    """
 
     index: int
     uuid: str
@@ -25,6 +28,7 @@ class Gpu:
     free: int
     used: int
     users: Mapping[int, int | None]
+    working: frozenset[int] = frozenset()
 
 
 def parse(raw: Iterable[Mapping[str, Any]]) -> dict[str, Gpu]:
@@ -38,9 +42,19 @@ def parse(raw: Iterable[Mapping[str, Any]]) -> dict[str, Gpu]:
             row["free"],
             row["used"],
             dict(row["processes"]),
+            frozenset(row["working"]),
         )
         for row in raw
     }
+
+
+def by_device(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the bytes on each device of several processes."""
+    total: dict[str, int] = {}
+    for used in sizes:
+        for uuid, size in used.items():
+            total[uuid] = total.get(uuid, 0) + size
+    return total
 
 
 class Sight:
