@@ -27,7 +27,7 @@ class RegisteredMembers:
         members = (state.members[key] for key in state.jobs.get(job_id, ()))
         return next((member.fault for member in members if member.fault and not member.over), "")
 
-    def _news(self, job: SlurmJob) -> Iterator[ev.SlurmEvent]:
+    def _news(self, job: SlurmJob) -> Iterator[ev.JobEvent]:
         state, now = self._arbiter.core.state, self._arbiter.now()
         members = [state.members[key] for key in state.jobs.get(job.job_id, ())]
         known = state.priorities.get(job.job_id)

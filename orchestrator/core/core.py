@@ -77,7 +77,7 @@ class Core:
                 self._timer(event)
             case ev.Revoke() | ev.Clear():
                 self._operator(event)
-            case ev.Weigh() | ev.Suspended():
+            case ev.Weigh() | ev.Suspended() | ev.Draining():
                 self._word.handle(event)
             case _:
                 self._node(event)

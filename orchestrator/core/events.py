@@ -206,6 +206,15 @@ class Suspended:
 
 
 @dataclass(frozen=True)
+class Draining:
+    """The processes of a job are being saved to disk, or they were not and go on."""
+
+    at: float
+    job_id: str
+    draining: bool
+
+
+@dataclass(frozen=True)
 class OperationDone:
     """An agent ended a snapshot or a restore; *context* is where the device state is now."""
 
@@ -232,5 +241,5 @@ class Wake:
 
 CallEvent = Acquire | Cancel | Away | Yield | Wake | HoldCheck | AbsenceCheck | Revoke | Clear
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
-SlurmEvent = Weigh | Suspended
-Event = CallEvent | NodeEvent | SlurmEvent
+JobEvent = Weigh | Suspended | Draining
+Event = CallEvent | NodeEvent | JobEvent

@@ -99,6 +99,7 @@ class Nodes:
 
     def _join(self, node: str, job: ev.Registration, at: float) -> None:
         state, key = self._state, Key(job.job_id, job.group)
+        state.draining.discard(job.job_id)
         member = state.members.get(key)
         if member is None or member.over or self._runs_elsewhere(key, job):
             self._start_again(key, job, at)

@@ -36,8 +36,8 @@ class Order:
 
     def ahead(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
         """Return the jobs with waiters that come before *key* at *devices*, its own job maybe among them."""
-        earlier, suspended = self._earlier_jobs(devices, key, now), self._state.suspended
-        return earlier - suspended if suspended else earlier
+        earlier, stopped = self._earlier_jobs(devices, key, now), self._state.stopped
+        return earlier - stopped if stopped else earlier
 
     def _earlier_jobs(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
         book = self._state.book
@@ -53,11 +53,11 @@ class Order:
         return itertools.takewhile(lambda other: other != key, self._state.book.queue(device))
 
     def _queue(self, device: Device) -> Iterator[Key]:
-        """Walk those who wait for *device*, but for those who would hold up others: suspended, or cut off."""
+        """Walk those who wait for *device*, but for those who would hold up others: stopped, or cut off."""
         state, queue = self._state, self._state.book.queue(device)
-        if not (state.suspended or state.away):
+        if not (state.stopped or state.away):
             return queue
-        return (key for key in queue if key.job_id not in state.suspended and not self._is_cut_off(key))
+        return (key for key in queue if key.job_id not in state.stopped and not self._is_cut_off(key))
 
     def _is_cut_off(self, key: Key) -> bool:
         """Tell whether waiter *key* is passed over: all its callers were cut off."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,7 @@ class State:
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
         self.suspended: set[str] = set()  # jobs that Slurm has stopped
+        self.draining: set[str] = set()  # jobs whose processes are being saved
         self.jobs: dict[str, dict[Key, None]] = {}
         self.memory: dict[Device, int] = {}
         self.footprints: dict[tuple[Key, str], int] = {}  # bytes that a context last took on a node
@@ -129,7 +130,13 @@ class State:
         if member.job_id not in self.jobs:
             self.priorities.pop(member.job_id, None)
             self.suspended.discard(member.job_id)
+            self.draining.discard(member.job_id)
         self._emit(Drop(member), key)
+
+    @property
+    def stopped(self) -> Set[str]:
+        """Jobs that could not use a turn now."""
+        return self.suspended | self.draining if self.draining else self.suspended
 
     def put_part(self, part: Part) -> None:
         """Remember *part* and where its device state is."""

@@ -76,8 +76,9 @@ class Turns:
             missing = sorted(set(state.members[member].nodes) - state.parts.get(member, {}).keys())
             if missing:
                 return f"node {', '.join(missing)} has not registered the job"
-        if key.job_id in state.suspended:
-            return "the job is suspended in Slurm"
+        if key.job_id in state.stopped:
+            saved = key.job_id in state.draining
+            return "the job's processes are being saved" if saved else "the job is suspended in Slurm"
         for device in devices:
             if device in book.holders or device in book.switching or self._order.first(device, at) != key:
                 return "other jobs come first"

@@ -1,4 +1,4 @@
-"""What Slurm says of jobs that are registered: their weight, and whether they can act now."""
+"""What Slurm, or a drain, says of jobs that are registered: their weight, and whether they can act now."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from slurm_interleave.sql.rows import Key
 
 
 class Word:
-    """Takes Slurm's word. It is not remembered: after a restart Slurm says it again."""
+    """Takes their word. It is not remembered: after a restart Slurm says it again, and no drain goes on."""
 
     def __init__(self, state: State, limits: Limits) -> None:
         self._state = state
         self._limits = limits
 
-    def handle(self, event: ev.SlurmEvent) -> None:
+    def handle(self, event: ev.JobEvent) -> None:
         """Take *event*; whom it puts first, or keeps waiting, may change at once."""
         keys = list(self._state.jobs.get(event.job_id, ()))
         if not keys:
             return
-        if isinstance(event, ev.Weigh):
-            self._weigh(event, keys)
-        else:
-            self._suspend(event)
+        match event:
+            case ev.Weigh():
+                self._weigh(event, keys)
+            case ev.Suspended():
+                self._suspend(event)
+            case ev.Draining():
+                # Its processes must not believe, when they come back, that they hold their devices.
+                draining = self._state.draining
+                (draining.add if event.draining else draining.discard)(event.job_id)
         for key in keys:
             self._state.touch(self._state.devices(key))
             self._state.note_changed(key)

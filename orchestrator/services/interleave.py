@@ -19,12 +19,12 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate, user_name
 from slurm_interleave.orchestrator.core.commands import Grant, Place
-from slurm_interleave.orchestrator.core.events import Revoke
+from slurm_interleave.orchestrator.core.events import Draining, Revoke
 from slurm_interleave.orchestrator.links import Link, Links
 from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
-from slurm_interleave.sql.rows import Key
+from slurm_interleave.sql.rows import Key, Part
 
 
 class InterleaveService(rpc.InterleaveServicer):
@@ -114,13 +114,25 @@ class InterleaveService(rpc.InterleaveServicer):
         state, node = self._arbiter.core.state, request.node
         if node not in state.nodes_up:
             raise WrongState(f"node {node!r}: its agent is not connected, so nothing can be saved there")
-        for part in state.parts_on(node):
+        for part in list(state.parts_on(node)):
             key = Key(part.job_id, part.group)
-            if key in state.leases:
+            if key in state.leases or key in self._arbiter.core.switches.active:
                 text = "it holds its devices now; try again when it has yielded them"
                 yield pb.DrainUpdate(job_id=part.job_id, error=text)
             elif key in state.members and not state.members[key].over:
-                yield await self._links.drain(node, part.job_id, part.attempt)
+                yield await self._drain(node, part)
+
+    async def _drain(self, node: str, part: Part) -> pb.DrainUpdate:
+        """Have a job's processes saved. Until they are gone, or go on, it gets no turn."""
+        arbiter, saved = self._arbiter, False
+        await arbiter.tell(Draining(arbiter.now(), part.job_id, True))
+        try:
+            update = await self._links.drain(node, part.job_id, part.attempt)
+            saved = update.ok
+        finally:
+            if not saved:
+                arbiter.post(Draining(arbiter.now(), part.job_id, False))
+        return update
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
         """Send the groups that the caller may see, and then each one that changes."""

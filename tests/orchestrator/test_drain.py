@@ -35,6 +35,24 @@ async def test_each_job_that_holds_nothing_is_saved_by_its_agent(client: Client,
     assert await updates.read() is grpc.aio.EOF
 
 
+async def test_a_job_gets_no_turn_while_it_is_saved_and_then_if_it_goes_on(
+    client: Client, n1: FakeAgent
+) -> None:
+    updates = drain(client)
+    n1.drains.put_nowait(await asyncio.wait_for(n1.drains.get(), 10))  # it has begun
+    waiting = client.acquire("a")
+    while not (place := (await waiting.read()).queued).reason:
+        pass
+
+    await n1.drained(error="criu is too old")
+
+    assert place.reason == "the job's processes are being saved"
+    assert not (await updates.read()).ok
+    while not (update := await waiting.read()).HasField("granted"):
+        pass
+    assert update.granted.epoch
+
+
 async def test_an_agent_that_goes_away_meanwhile_is_named(client: Client, n1: FakeAgent) -> None:
     updates = drain(client)
     await asyncio.wait_for(n1.drains.get(), 10)

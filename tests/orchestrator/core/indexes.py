@@ -67,7 +67,7 @@ def expect_true_place(core: Core, key: Key, now: float) -> None:
     state, order, mine = core.state, core.order, set(core.state.claimed_devices(key))
     fifo = order.policy.in_order
     ranks = {other: (w.seq,) if fifo else order.rank_now(other, now) for other, w in state.waiters.items()}
-    acting = [other for other in state.waiters if other.job_id not in state.suspended]
+    acting = [other for other in state.waiters if other.job_id not in state.stopped]
     before = {
         other.job_id
         for other in acting

@@ -135,3 +135,35 @@ def test_that_a_job_was_suspended_ends_with_it() -> None:
     bench.part_over("A")
 
     assert bench.core.state.suspended == set()
+
+
+def test_a_job_that_is_being_drained_gets_no_turn_until_it_goes_on() -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.tell(ev.Draining(bench.at, "A", True))
+
+    assert places(bench.acquire("A")) == [({1}, 0, "the job's processes are being saved")]
+    assert granted(bench.tell(ev.Draining(bench.at, "A", False))) == ["A"]
+
+
+def test_others_do_not_wait_for_a_job_that_is_being_drained() -> None:
+    bench = joined(Rules(linger_s=0), "A", "B", "C")
+    bench.acquire("B")
+    bench.acquire("C")
+    bench.handle(ev.Draining(bench.now, "B", True))
+
+    bench.yield_("A")
+    bench.settle()
+
+    assert bench.holders() == {("C", "g")}
+
+
+def test_a_job_that_starts_again_after_a_drain_gets_its_turn() -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.tell(ev.Draining(bench.at, "A", True))
+    bench.part_over("A")
+
+    bench.start("A", attempt="2")
+
+    assert granted(bench.acquire("A")) == ["A"]
