@@ -18,9 +18,10 @@ from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.cgroups import entrance
 from slurm_interleave.node_agent.criu import Criu
 from slurm_interleave.node_agent.images import Image, Images
+from slurm_interleave.node_agent.in_process import InProcess
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.outputs import inherited, pipes
-from slurm_interleave.node_agent.state import Job, State
+from slurm_interleave.node_agent.state import Job, State, read_context
 
 log = logging.getLogger(__name__)
 _REQUEUE_S = 30.0
@@ -36,13 +37,19 @@ class Drains:
         images: Images,
         criu: Criu,
         requeue: Callable[[str], Awaitable[None]] | None = None,
+        report: Callable[[Job], None] = lambda _: None,
     ) -> None:
-        """*requeue* asks Slurm to start a job again later (default: scontrol)."""
+        """*requeue* asks Slurm to start a job again later (default: scontrol).
+
+        *report* tells the orchestrator where a job's state is.
+        """
         self._state = state
-        self._operations = operations
+        self._backend = operations.backend
+        self._in_process = InProcess(state, operations)
         self._images = images
         self._criu = criu
         self._requeue = requeue or requeue_in_slurm
+        self._report = report
 
     async def save(self, order: pb.Drain) -> pb.DrainUpdate:
         """Save a job's processes, have it requeued, and say how it went; if it went badly the job runs on."""
@@ -69,7 +76,7 @@ class Drains:
             )
         root = await asyncio.to_thread(_root, job_id, job.request.uid)
         await self._criu.check()
-        async with self._operations.in_process(job):
+        async with self._in_process.holding(job):
             return await self._dump(job, root)
 
     async def _dump(self, job: Job, root: int) -> Image:
@@ -78,7 +85,16 @@ class Drains:
         try:
             await self._criu.dump(root, folder)
             image = self._images.finish(
-                Image(job.job_id, request.uid, request.group, job.token, root, pipes(root))
+                Image(
+                    job.job_id,
+                    request.uid,
+                    request.group,
+                    job.token,
+                    root,
+                    pipes(root),
+                    context=vars(job.context),
+                    carried=self._backend.carried(job.job_id),
+                )
             )
             await self._requeue(job.job_id)
         except BaseException:
@@ -100,10 +116,14 @@ class Drains:
         folder = self._images.folder(job.job_id)
         try:
             await self._criu.check()
-            with inherited(image.outputs, caller, theirs) as replaced:
-                pid = await self._criu.restore(folder, entrance(caller), replaced)
+            context = read_context(image.context)
+            async with self._in_process.coming_back(job, context, image.carried):
+                self._report(job)  # before they can ask for a turn
+                with inherited(image.outputs, caller, theirs) as replaced:
+                    pid = await self._criu.restore(folder, entrance(caller), replaced)
         except (InterleaveError, OSError) as error:
             kept = self._images.put_aside(job.job_id)
+            self._report(job)
             log.warning("resume.failed", extra={"job": job.job_id, "reason": str(error), "image": kept})
             raise WrongState(str(error)) from None
         log.info("resume.done", extra={"job": job.job_id, "pid": pid})

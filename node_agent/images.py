@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from slurm_interleave.client.core.errors import ConfigError
 
@@ -24,6 +25,8 @@ class Image:
     pid: int
     outputs: dict[str, int]  # pipes by criu's names, with what they were: 1 or 2
     bytes: int = 0
+    context: dict[str, Any] = field(default_factory=dict)  # where its device state is: in these processes
+    carried: dict[str, Any] = field(default_factory=dict)  # see `Backend.carried`
 
 
 class Images:

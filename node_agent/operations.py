@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from slurm_interleave.client.core.errors import Busy, WrongState
@@ -119,7 +119,7 @@ class Operations:
 
         Raises `Busy`, `JobFaulted` and `WrongState` as that service's table says.
         """
-        if self._lock(job.job_id).locked():
+        if self.lock(job.job_id).locked():
             raise Busy(f"job {job.job_id}: an operation is under way; try again when it is done")
         was_resident = job.context.state is Context.RESIDENT
         context = self.as_called(job)
@@ -137,28 +137,6 @@ class Operations:
         self.results.keep(operation, asyncio.create_task(work, name=operation))
         return operation
 
-    @contextlib.asynccontextmanager
-    async def in_process(self, job: Job) -> AsyncIterator[None]:
-        """Keep the job's state in the memory of its own processes; a block that raises gets it back.
-
-        Nobody else moves it meanwhile. Raises `WrongState` if that cannot be.
-        """
-        async with self._lock(job.job_id):
-            before, mover = self.refresh(job).state, self._mover(job, Verb.SNAPSHOT)
-            if before is not Context.NONE and not mover.in_process:
-                where = f"backend {mover.name} keeps the job's device state outside of its processes"
-                raise WrongState(f"{where}, so it would not be saved with them")
-            if before is Context.RESIDENT:
-                result = await self._run(job, Verb.SNAPSHOT, Context.SAVING, mover)
-                if not result.outcome.ok:
-                    raise WrongState(result.outcome.error)
-            try:
-                yield
-            except BaseException:
-                if before is Context.RESIDENT:
-                    await self._run(job, Verb.RESTORE, Context.RESTORING, self._mover(job, Verb.RESTORE))
-                raise
-
     async def discard(self, job: Job) -> None:
         """Forget the state of *job*, which has ended, wherever it is.
 
@@ -167,13 +145,14 @@ class Operations:
         if job.job_id in self._targets:
             self._targets[job.job_id].stop.set()
             self._limits[job.job_id].shorten(self._grace_s)
-        async with self._lock(job.job_id):
-            result = await self._run(job, Verb.DISCARD, job.context.state, self.backend)
+        async with self.lock(job.job_id):
+            result = await self.run(job, Verb.DISCARD, job.context.state, self.backend)
         self._locks.pop(job.job_id, None)
         if not result.outcome.ok:
             log.error("discard.failed", extra={"job": job.job_id, "reason": result.outcome.error})
 
-    def _lock(self, job_id: str) -> asyncio.Lock:
+    def lock(self, job_id: str) -> asyncio.Lock:
+        """Return what whoever moves the job's state holds."""
         return self._locks.setdefault(job_id, asyncio.Lock())
 
     async def _order_after(
@@ -197,7 +176,7 @@ class Operations:
         job = self._state.jobs.get(job_id)
         if job is None or attempt not in ("", job.attempt):
             return gone(job_id, verb)
-        async with self._lock(job_id):
+        async with self.lock(job_id):
             if job.ended:
                 return gone(job_id, verb)
             context = self.refresh(job)
@@ -205,29 +184,30 @@ class Operations:
             if isinstance(decision, Outcome):
                 return Result(decision, context.bytes)
             if beside:
-                return await self._run(job, verb, decision.during, self._mover(job, verb))
-            return await self._run_in_turn(job, verb, decision.during, self._mover(job, verb))
+                return await self.run(job, verb, decision.during, self.mover(job, verb))
+            return await self._run_in_turn(job, verb, decision.during, self.mover(job, verb))
 
     async def _call(self, job: Job, verb: Verb, during: Context, mover: Mover | None) -> Result:
-        async with self._lock(job.job_id):
+        async with self.lock(job.job_id):
             if job.ended:
                 return gone(job.job_id, verb)
-            return await self._run_in_turn(job, verb, during, mover or self._mover(job, verb))
+            return await self._run_in_turn(job, verb, during, mover or self.mover(job, verb))
 
     async def _run_in_turn(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
         """Run, but bring nothing back to devices that another job is on."""
         if verb is Verb.RESTORE and not mover.in_place and (refusal := self._occupied(job)):
             return Result(Outcome(job.context.state, error=refusal), job.context.bytes)
-        return await self._run(job, verb, during, mover)
+        return await self.run(job, verb, during, mover)
 
-    def _mover(self, job: Job, verb: Verb) -> Mover:
+    def mover(self, job: Job, verb: Verb) -> Mover:
         """Return who moves this state: whoever saved it restores it."""
         saved_by = job.context.saved_by
         if verb is Verb.DISCARD or (verb is Verb.RESTORE and not saved_by):
             return self.backend
         return self._mover_of(job.job_id, saved_by) or self.backend
 
-    async def _run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
+    async def run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
+        """Have *mover* do it, with the job's lock held, and remember where the state is then."""
         loop = asyncio.get_running_loop()
         before, start, size, room = job.context, loop.time(), job.context.bytes, Room()
         if verb is Verb.SNAPSHOT and self._room is not None:

@@ -222,7 +222,7 @@ class State:
             entry = _entry(line)
             job = self.jobs.get(entry.get("job", ""))
             if job is not None and (entry.get("series"), entry.get("attempt")) == (self._series, job.attempt):
-                job.context = _context(entry.get("context", {}))
+                job.context = read_context(entry.get("context", {}))
         self.save()
 
 
@@ -238,7 +238,7 @@ def _entry(line: str) -> dict[str, Any]:
 def _job(stored: dict[str, Any]) -> Job:
     raw = _known(Job, stored)
     request = Request(**_known(Request, raw.pop("request")))
-    context = _context(raw.pop("context", {}))
+    context = read_context(raw.pop("context", {}))
     clients = tuple(Process(*client) for client in raw.pop("clients", ()))
     attendance = Attendance(raw.pop("attendance", ""))
     endpoints = raw.pop("endpoints", None)
@@ -252,7 +252,8 @@ def _job(stored: dict[str, Any]) -> Job:
     )
 
 
-def _context(stored: dict[str, Any]) -> JobContext:
+def read_context(stored: dict[str, Any]) -> JobContext:
+    """Return a context as it was written."""
     context = JobContext(**_known(JobContext, stored))
     try:
         return replace(context, state=Context(context.state))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 
@@ -138,6 +138,18 @@ class Backend(Mover, Protocol):
         May block for a moment: it is called in a thread. Raises `OSError` where it cannot look now.
         """
         return []
+
+    def carried(self, job: str) -> dict[str, Any]:  # noqa: ARG002
+        """Return, for JSON, what it takes to restore *job* when its processes, saved as it is, come back."""
+        return {}
+
+    def refuses(self, target: Target, carried: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """Return why what was `carried` cannot be restored on the devices of *target*; empty: it can."""
+        return ""
+
+    async def came_back(self, target: Target, carried: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """Take over the job's processes, with its state in their memory; return why it cannot be found."""
+        return ""
 
     async def recover(self, jobs: Sequence[str]) -> None:
         """Clean up after an agent that was killed, and find out where these *jobs* are."""

@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import job_processes
 from slurm_interleave.node_agent.backends.cuda import helpers, requirements
+from slurm_interleave.node_agent.backends.cuda.carried import Pairs, Place, pairs
+from slurm_interleave.node_agent.backends.cuda.census import has_loaded_cuda
 from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers, HelperUnusable
 from slurm_interleave.node_agent.backends.cuda.moves import Moves
 from slurm_interleave.node_agent.backends.cuda.probe import probe
@@ -39,6 +42,7 @@ class CudaBackend(Backend):
 
     name: ClassVar[str] = "cuda"
     in_app: ClassVar[bool] = False
+    in_process: ClassVar[bool] = True
 
     def __init__(
         self, config: CudaConfig, state_dir: Path, owners: Callable[[], Mapping[str, Owner]]
@@ -49,7 +53,7 @@ class CudaBackend(Backend):
             log.warning("cuda.caution", extra={"caution": caution.name, "reason": caution.text})
         way = requirements.way(facts)
         program = facts.tool if way is Way.TOOL else ""
-        self.driver = facts.driver
+        self._facts = facts
         self.keeps_bytes = config.app_keeps_bytes
         self.settles_s = config.release_timeout_s
         self._config = config
@@ -99,6 +103,52 @@ class CudaBackend(Backend):
             for pid, size in gpu.users.items()
             if size != 0
         ]
+
+    @override
+    def carried(self, job: str) -> dict[str, Any]:
+        """Return where and how much: the driver does not say it of a process that it has saved."""
+        record = self._records.get(job)
+        if record is None or not (record.saved and record.devices):
+            return {}
+        place = self._place(record.devices)
+        called = {new: old for old, new in record.pairs}  # its processes know their devices by older names
+        every, mine = (tuple(called.get(uuid, uuid) for uuid in uuids) for uuids in (place.every, place.mine))
+        return {**asdict(replace(place, every=every, mine=mine)), "bytes": record.bytes}
+
+    @override
+    def refuses(self, target: Target, carried: Mapping[str, Any]) -> str:
+        """Refuse another driver, and devices that the driver cannot take for those of before."""
+        return self._adopted(target, carried)[0] if carried else ""
+
+    @override
+    async def came_back(self, target: Target, carried: Mapping[str, Any]) -> str:
+        """Remember as saved what the driver knows as saved: it is asked at the restore."""
+        owner = self._owners().get(target.job)
+        if not carried or owner is None:
+            return ""
+        try:
+            found = await asyncio.to_thread(job_processes.of_job, target.job, owner)
+        except OSError as error:
+            return str(error)
+        members = tuple(process for process in found if has_loaded_cuda(process.pid))
+        if not members:
+            return "none of its processes has loaded libcuda"
+        moved = self._adopted(target, carried)[1]
+        self._records.put(target.job, Record(True, members, carried["bytes"], target.devices, moved))
+        return ""
+
+    def _adopted(self, target: Target, carried: Mapping[str, Any]) -> tuple[str, Pairs]:
+        try:
+            return pairs(Place.read(carried), self._place(target.devices))
+        except (KeyError, TypeError) as error:
+            return f"what was saved of its device state cannot be read: {error!r}", ()
+
+    def _place(self, devices: Sequence[int]) -> Place:
+        gpus = {gpu.index: gpu for gpu in self._sight.gpus.values()}
+        every = tuple(gpus[index].uuid for index in sorted(gpus))
+        mine = tuple(gpus[index].uuid for index in devices)
+        card = gpus[devices[0]].name if devices else ""
+        return Place(self._facts.driver, card, self._facts.constrained, every, mine)
 
     async def recover(self, jobs: Sequence[str]) -> None:
         """Ask the driver where each of *jobs* is; then keep watching the devices."""

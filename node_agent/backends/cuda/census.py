@@ -49,7 +49,7 @@ class Census:
         return [
             process
             for process in job_processes.of_job(job, owner)
-            if self._sight.used_by(process.pid) or _has_loaded_cuda(process.pid)
+            if self._sight.used_by(process.pid) or has_loaded_cuda(process.pid)
         ]
 
     async def _counts(self, process: Process) -> bool:
@@ -67,7 +67,8 @@ class Census:
         )
 
 
-def _has_loaded_cuda(pid: int) -> bool:
+def has_loaded_cuda(pid: int) -> bool:
+    """Tell whether a process may use CUDA."""
     try:
         return "/libcuda.so" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:

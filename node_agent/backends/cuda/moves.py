@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import processes
@@ -95,6 +96,7 @@ class Moves:
                 return Outcome(Context.SAVED, error=error)
             if failures := await gang.each(Call.RESTORE, limits, saved):
                 return await self._back_off(gang, undoing, failures)
+            undoing.pairs = limits.pairs
             return await self._let_go(gang, target, undoing, record)
 
     async def recover(self, job: str, deadline_s: float) -> None:
@@ -115,12 +117,8 @@ class Moves:
                 full = bool(saved) and bool(await _tried(self._sight.wait_room(sizes, 0, 0)))
                 await gang.bring(State.CHECKPOINTED if full else State.RUNNING, limits)
                 saved = gang.at(State.CHECKPOINTED)
-            self._records.put(
-                job,
-                Record(
-                    bool(saved), members, record.bytes if record else {}, record.devices if record else ()
-                ),
-            )
+            record = record or Record(False, ())
+            self._records.put(job, replace(record, saved=bool(saved), processes=members))
 
     def forget(self, job: str) -> None:
         """The job is over."""
@@ -216,11 +214,15 @@ class Moves:
     async def _let_go(self, gang: Gang, target: Target, limits: Limits, record: Record) -> Outcome:
         if await gang.each(Call.UNLOCK, limits) and (failures := await gang.bring(State.RUNNING, limits)):
             return Outcome(Context.FAULTED, error="; ".join(map(str, failures)))
-        self._records.put(target.job, Record(False, tuple(gang.processes), record.bytes, target.devices))
+        places = dict(limits.pairs)
+        there = {places.get(uuid, uuid): size for uuid, size in record.bytes.items()}
+        self._records.put(target.job, Record(False, tuple(gang.processes), there, target.devices))
         return Outcome(Context.RESIDENT, record.total)
 
     def _map(self, record: Record, target: Target) -> tuple[str, list[tuple[str, str]]]:
         """Return why the job cannot come back to *target*'s devices, or the driver's map to them."""
+        if record.pairs:
+            return "", list(record.pairs)
         if not record.devices or record.devices == target.devices:
             return "", []
         places = {gpu.index: gpu for gpu in self._sight.gpus.values()}

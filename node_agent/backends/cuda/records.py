@@ -16,12 +16,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Record:
-    """One job. *bytes* by device UUID; *devices*: the job's, by index, where it was when it was saved."""
+    """One job. *bytes* by UUID of the device where it was; *devices*: the job's then, by index."""
 
     saved: bool
     processes: tuple[Process, ...]
     bytes: dict[str, int] = field(default_factory=dict)
     devices: tuple[int, ...] = ()
+    # Of a job that came from elsewhere: its devices as they were called there, and as they are here.
+    pairs: tuple[tuple[str, str], ...] = ()
 
     @property
     def alive(self) -> bool:
@@ -44,7 +46,8 @@ class Records:
         try:
             for job, raw in json.loads(path.read_text()).items():
                 processes = tuple(Process(**process) for process in raw["processes"])
-                self._jobs[job] = Record(True, processes, raw["bytes"], tuple(raw["devices"]))
+                pairs = tuple((old, new) for old, new in raw.get("pairs", ()))
+                self._jobs[job] = Record(True, processes, raw["bytes"], tuple(raw["devices"]), pairs)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -53,10 +53,17 @@ def way(facts: Facts) -> Way:
     return Way.FUNCTIONS
 
 
+def can_rename(driver: str) -> str:
+    """Return why *driver* cannot restore a process on other devices; empty: it can."""
+    if _version(driver) < _MAPS:
+        return f"driver {driver} cannot move a process to other devices: 580 or later can"
+    return ""
+
+
 def can_map(facts: Facts) -> str:
-    """Return why a context cannot come back on other devices; empty: it can."""
-    if _version(facts.driver) < _MAPS:
-        return f"driver {facts.driver} cannot move a process to other devices: 580 or later can"
+    """Return why a context cannot come back on other devices of its node; empty: it can."""
+    if why := can_rename(facts.driver):
+        return why
     if facts.constrained is not False:
         return "ConstrainDevices shows a job its own devices alone, and the driver wants all of them named"
     return ""
