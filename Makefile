@@ -83,10 +83,11 @@ build/types:
 	@for part in client orchestrator sql node_agent; do \
 		ln -sfn ../../../$$part build/types/slurm_interleave/$$part; done
 
-# What the cuda backend needs, without the client's own dependencies.
+# What the cuda and torch backends need, without the client's own dependencies.
 build/gpu:
 	@mkdir -p build/gpu/slurm_interleave/client
 	@ln -sfn ../../../../client/core build/gpu/slurm_interleave/client/core
+	@ln -sfn ../../../../client/integrations build/gpu/slurm_interleave/client/integrations
 	@ln -sfn ../../../node_agent build/gpu/slurm_interleave/node_agent
 
 # Made with the oldest tools, so that the stubs load under every protobuf and grpcio that we allow.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -28,7 +29,9 @@ from slurm_interleave.node_agent.job_processes import Owner
 
 JOB = "gpu-check"
 MIB = 1 << 20
+TORCH_GOAL = 0.8  # of the speed of plain copies
 _DEADLINE_S = 300.0
+_NOT_HERE = 2  # exit code of snapshot_torch.py
 Figures = dict[str, Any]
 
 
@@ -149,7 +152,14 @@ async def one_process(stand: Stand, mib: int) -> Figures:
     if process.ask("hash") != before:
         raise Wrong("the memory is not what it was")
     grown = {name: away[name] - memory[name] for name in memory if name in away}
-    return {"bytes": saved.moved, "rounds": rounds, "host_memory_grows_by": grown}
+    # None: this process is in no memory cgroup of its own, as the root cgroup is none.
+    charged = grown["cgroup"] / saved.moved if "cgroup" in grown else None
+    return {
+        "bytes": saved.moved,
+        "rounds": rounds,
+        "host_memory_grows_by": grown,
+        "charged_to_cgroup": charged,
+    }
 
 
 async def small(stand: Stand) -> Figures:
@@ -165,6 +175,28 @@ async def pinned_memory(stand: Stand) -> Figures:
     """How fast a plain copy to pinned memory is, which the driver's own copy is to be held against."""
     out, back = stand.start(f"{stand.devices[0]}:{stand.mib(2048)}").ask("bandwidth").split()
     return {"out_gib_s": int(out) / 2**30, "in_gib_s": int(back) / 2**30}
+
+
+async def torch_backend(stand: Stand) -> Figures:
+    """The torch backend's copies, which must be as fast as plain ones to and from pinned memory, all but."""
+    program = Path(__file__).with_name("snapshot_torch.py")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(program),
+        f"--mib={stand.mib(4096)}",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, said = await process.communicate()
+    if process.returncode == _NOT_HERE:
+        raise Skipped(said.decode().strip())
+    if process.returncode != 0:
+        raise Wrong(f"{program.name}: {said.decode()[-300:]}")
+    figures: Figures = json.loads(out)
+    for ratio in ("suspend_over_copy", "resume_over_copy"):
+        if figures[ratio] < TORCH_GOAL:
+            raise Wrong(f"{ratio} is {figures[ratio]}, and must be {TORCH_GOAL}: {out.decode().strip()}")
+    return figures
 
 
 async def two_on_each_device(stand: Stand) -> Figures:
@@ -261,6 +293,7 @@ async def killed_helper(stand: Stand) -> Figures:
 CASES = (
     small,
     pinned_memory,
+    torch_backend,
     large,
     two_on_each_device,
     calls_wait_and_threads_go_on,
@@ -278,7 +311,22 @@ def host_memory(pid: int) -> dict[str, int]:
     for path in _memory_files(pid):
         with contextlib.suppress(OSError, ValueError):
             found["cgroup"] = int(path.read_text())
+            rows = (row.split() for row in path.with_name("memory.stat").read_text().splitlines())
+            found |= {f"cgroup_{name}": int(size) for name, size in rows if name in _KINDS}
     return found
+
+
+# Of memory.stat: what is charged may be none of the process's own pages.
+_KINDS = (
+    "anon",
+    "file",
+    "shmem",
+    "unevictable",
+    "total_rss",
+    "total_cache",
+    "total_shmem",
+    "total_unevictable",
+)
 
 
 def _memory_files(pid: int) -> Iterator[Path]:

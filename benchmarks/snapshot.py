@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import snapshot_cuda
 import snapshot_torch
 from figures import Goal, table
 from snapshot_agents import Agents
@@ -38,6 +40,7 @@ RATIOS = {
     "agent_overhead_over_rtt": _over("noop_turn_s", "rtt_s"),
     "two_nodes_over_one": _over("two_nodes_s", "one_node_s"),
 }
+CUDA = ("cuda_snapshot_over_slowest_device", "cuda_restore_over_slowest_device")
 GOALS = (
     Goal("sim: snapshot", "of memcpy", 0.8, lambda f: f["sim_snapshot_over_memcpy"], at_least=True),
     Goal("sim: restore", "of memcpy", 0.8, lambda f: f["sim_restore_over_memcpy"], at_least=True),
@@ -50,6 +53,8 @@ GOALS = (
     ),
     Goal("agent: snapshot and restore, noop", "x RTT", 3, lambda f: f["agent_overhead_over_rtt"]),
     Goal("two nodes at once", "x one node", 1.1, lambda f: f["two_nodes_over_one"]),
+    Goal("cuda, 8 processes: snapshot", "x slowest device", 1.2, lambda f: f[CUDA[0]]),
+    Goal("cuda, 8 processes: restore", "x slowest device", 1.2, lambda f: f[CUDA[1]]),
 )
 
 
@@ -69,11 +74,19 @@ async def run(rounds: int, size: Size) -> Figures:
             copies.close()
     ratios = {key: statistics.median(map(ratio, measured)) for key, ratio in RATIOS.items()}
     seconds = {key: statistics.median(each[key] for each in measured) for key in measured[0]}
+    ratios |= await asyncio.to_thread(_cuda, rounds)
     return {key: round(value, 6) for key, value in (ratios | seconds).items()}
 
 
 def _no_database(name: str) -> str:
     raise Broken(f"no orchestrator {name} runs here")
+
+
+def _cuda(rounds: int) -> Figures:
+    """Return what the stub of the driver gives; nothing where it cannot be compiled."""
+    if shutil.which("cc") is None:
+        return dict.fromkeys(CUDA, float("nan"))
+    return snapshot_cuda.measure(min(rounds, 3))
 
 
 def _torch(size: Size) -> Figures:

@@ -26,7 +26,7 @@ from tests.stub_driver.stub import MIB, Stub, build
 JOB = "bench"
 # Of each process, in MiB: the first device is the slowest one, with as much as all others have.
 SIZES = {0: (12, 12), 1: (4, 4), 2: (4, 4), 3: (4, 4)}
-SPEED = 12 * MIB  # bytes a second
+SPEED = 8 * MIB  # bytes a second
 
 
 def measure(rounds: int = 3) -> dict[str, float]:

@@ -6,11 +6,10 @@ import mmap
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from figures import seconds
 
 from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
@@ -54,16 +53,6 @@ class SimCopies:
             view = memoryview(mmap.mmap(file.fileno(), size))
         view[:] = bytes(MIB) * (size // MIB)
         return view
-
-
-def seconds(work: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
-    """Return how long *work* took by *clock*.
-
-    By default processor time: copies in memory are one thread's work, and what else runs is not to count.
-    """
-    began = clock()
-    work()
-    return clock() - began
 
 
 def scratch() -> str | None:

@@ -1,7 +1,8 @@
 """How fast the torch backend moves a job's state, beside plain copies of as many bytes.
 
 `measure("cuda")` is for a machine with a GPU, where the copies go to and from pinned memory; `measure("cpu")`
-takes tensors in host memory for those of a device. As a program it prints the same as JSON.
+takes tensors in host memory for those of a device. As a program it prints the same as JSON, and exits with 2
+where that cannot be measured.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from snapshot_sim import seconds
+from figures import seconds
 
 MIB = 1 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # mallopt(3)
@@ -95,9 +97,23 @@ class _Plain:
         self._wait()
 
 
+def not_here(device: str) -> str:
+    """Return why nothing can be measured on *device*; empty: it can."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"no_torch: {error}"
+    if device != "cpu" and not torch.cuda.is_available():
+        return "no_gpu: torch sees no device"
+    return ""
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--mib", type=int, default=4096)
     args = parser.parse_args()
+    if reason := not_here(args.device):
+        print(reason, file=sys.stderr)
+        sys.exit(2)
     print(json.dumps(measure(args.device, args.mib)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_interleave.client.core.errors import BadArgument, WrongState
 from slurm_interleave.client.integrations import torch_regions
@@ -20,8 +20,10 @@ from slurm_interleave.client.integrations.torch_arena import Arena, aligned
 from slurm_interleave.client.integrations.torch_device import CudaDevice, Device
 from slurm_interleave.client.integrations.torch_named import NamedSnapshots
 from slurm_interleave.client.integrations.torch_regions import Region
-from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.workload import Rank, Workload
+
+if TYPE_CHECKING:
+    from slurm_interleave.client.interleaver import Interleaver
+    from slurm_interleave.client.workload import Rank, Workload
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,8 @@ def attach(
     neither torchrun nor srun says so. With *interleaver* nothing is moved while its lease is held, and each
     `acquire` makes sure that the state is there. Raises `BadArgument` for a tag that there is not.
     """
+    from slurm_interleave.client.workload import Workload  # the copies alone need no gRPC
+
     busy = (lambda: interleaver.lease is not None) if interleaver is not None else (lambda: False)
     offload = Offload(Tensors(list(models), list(optimizers), list(extra)), tags=tags, busy=busy)
     offload.workload = Workload.from_env(offload, rank)

@@ -18,20 +18,32 @@ ROOT = Path(__file__).parents[2]
 ABSENT = ("grpc", "google", "click", "rich", "sqlalchemy", "numpy")
 
 
-def gpu_check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def gpu_check(
+    folder: Path, *arguments: str, benchmarks: Path = ROOT / "benchmarks"
+) -> subprocess.CompletedProcess[str]:
     subprocess.run(["make", "-s", "build/gpu"], cwd=ROOT, check=True)
     absent = folder / "absent"
     absent.mkdir(exist_ok=True)
     for name in ABSENT:
         (absent / f"{name}.py").write_text("raise ImportError('an image does not have it')\n")
     environment = {**os.environ, "PYTHONPATH": f"{absent}:{ROOT}/build/gpu"}
-    argv = [sys.executable, str(ROOT / "benchmarks" / "gpu_check.py"), "--results", str(folder), *arguments]
+    argv = [sys.executable, str(benchmarks / "gpu_check.py"), "--results", str(folder), *arguments]
     return subprocess.run(argv, check=False, capture_output=True, text=True, env=environment)
 
 
-def dry(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def dry(
+    folder: Path, *arguments: str, benchmarks: Path = ROOT / "benchmarks"
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     done = gpu_check(
-        folder, "--job", str(HERE / "job.py"), "--headroom-mib", "1", "--share", "0.5", *arguments
+        folder,
+        "--job",
+        str(HERE / "job.py"),
+        "--headroom-mib",
+        "1",
+        "--share",
+        "0.5",
+        *arguments,
+        benchmarks=benchmarks,
     )
     (path,) = folder.glob("*-stub-gpu-580.95.05.json")
     return done, json.loads(path.read_text())
@@ -54,7 +66,8 @@ def test_all_cases_pass_on_the_stub_and_are_written_down(stub: Stub, tmp_path: P
     assert (result["card"], result["driver"], result["devices"]) == ("Stub GPU", "580.95.05", 4)
     results = {case["name"]: case["result"] for case in result["cases"]}
     assert {name for name, said in results.items() if said != "ok"} <= {
-        "pinned_memory",  # needs PyTorch, as the next two do
+        "pinned_memory",  # needs PyTorch, as the next three do
+        "torch_backend",
         "endless_work",
         "calls_wait_and_threads_go_on",
         "other_device",  # not without a cgroup.conf
@@ -62,6 +75,47 @@ def test_all_cases_pass_on_the_stub_and_are_written_down(stub: Stub, tmp_path: P
     (large,) = [case for case in result["cases"] if case["name"] == "large"]
     assert large["figures"]["bytes"] > 30 << 20
     assert len(large["figures"]["rounds"]) == 3
+    grown = large["figures"]["host_memory_grows_by"]
+    charged = large["figures"]["charged_to_cgroup"]
+    assert (charged is None) == ("cgroup" not in grown)
+    assert charged is None or charged * large["figures"]["bytes"] == pytest.approx(grown["cgroup"])
+
+
+# What a GPU would measure, in place of snapshot_torch.py: a torch that has a device, and these ratios.
+MEASURED = {"suspend_over_copy": 0.97, "resume_over_copy": 0.91}
+
+
+@pytest.mark.parametrize(
+    ("ends", "result", "text"),
+    [
+        (f"print({json.dumps(json.dumps(MEASURED))})", "ok", ""),
+        (f"print({json.dumps(json.dumps({**MEASURED, 'resume_over_copy': 0.5}))})", "failed", "is 0.5"),
+        ("import sys; print('no_gpu: none', file=sys.stderr); sys.exit(2)", "skipped", "no_gpu: none"),
+        ("raise RuntimeError('other bytes')", "failed", "other bytes"),
+    ],
+)
+def test_the_torch_backend_is_held_against_plain_copies(
+    stub: Stub, tmp_path: Path, ends: str, result: str, text: str
+) -> None:
+    benchmarks = tmp_path / "benchmarks"
+    benchmarks.mkdir()
+    for name in ("gpu_check.py", "gpu_cases.py"):
+        (benchmarks / name).write_text((ROOT / "benchmarks" / name).read_text())
+    (benchmarks / "snapshot_torch.py").write_text(ends)
+
+    _, said = dry(tmp_path, "--only", "torch", benchmarks=benchmarks)
+
+    (case,) = said["cases"]
+    assert (case["result"], text in case["text"]) == (result, True)
+    assert (case["figures"] == MEASURED) == (result == "ok")
+
+
+def test_without_a_device_or_without_torch_the_reason_has_a_name(stub: Stub, tmp_path: Path) -> None:
+    _, said = dry(tmp_path, "--only", "torch")
+
+    (case,) = said["cases"]
+    assert case["result"] == "skipped"
+    assert case["text"].startswith(("no_gpu: ", "no_torch: "))
 
 
 def test_a_case_that_fails_is_told_and_fails_the_whole(stub: Stub, tmp_path: Path) -> None:
