@@ -145,8 +145,8 @@ class Agent:
         self, raw: Mapping[str, Any], reservation: Reservation | None, process: Process = NO_PROCESS
     ) -> None:
         """Start a job, and wait a moment until the orchestrator knows it."""
-        indices = [device.index for device in self._backend.devices()]
-        request = requests.parse(raw, reservation, self._config.node, indices)
+        known = {device.index: device.uuid for device in self._backend.devices()}
+        request = requests.parse(raw, reservation, self._config.node, known)
         movers = parse_backend(str(raw.get("backend") or ""), self._backend.name)
         request = replace(request, pid=process.pid, started=process.started, backend=movers)
         await self._jobs.start(request)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import socket
 import sys
 
 _LIMIT_S = 2.0
 _DEFAULT_SOCKET = {"job-over": "/run/interleave/interleaved.sock"}
+_NUMBERS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 _AGENT_SOCKET = "/run/interleave/agent.sock"
 
 
@@ -32,17 +34,20 @@ def request_of(args: argparse.Namespace) -> dict[str, object]:
     if args.verb == "job-start":
         for key in ("uid", "gid", "user", "account", "partition", "group", "role", "backend"):
             request[key] = getattr(args, key)
-        request["devices"] = indices(args.devices) if args.devices else None
+        request["devices"] = devices(args.devices) if args.devices else None
     return request
 
 
-def indices(text: str) -> list[int]:
-    """Return the numbers of a list like 0,2-3. Raises `ValueError`."""
-    numbers: list[int] = []
+def devices(text: str) -> list[int | str]:
+    """Return what a list like 0,2-3 or GPU-8932f937,GPU-20bd9fae names: numbers, and names as they are."""
+    named: list[int | str] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
+        if numbers := _NUMBERS.fullmatch(part.strip()):
+            first, last = numbers.groups()
+            named += range(int(first), int(last or first) + 1)
+        else:
+            named.append(part.strip())
+    return named
 
 
 def ask(path: str, request: dict[str, object]) -> dict[str, object]:
@@ -70,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         help="what moves the job's device state; empty: what it registers, or the node's",
     )
     parser.add_argument(
-        "--devices", default="", help="device indices, as 0,2-3; empty: those reserved for the job"
+        "--devices",
+        default="",
+        help="device indices or UUIDs, as 0,2-3 or GPU-8932f937; empty: those reserved for the job",
     )
     parser.add_argument(
         "--socket", default="", help="socket of the daemon, in place of the one in /run/interleave"

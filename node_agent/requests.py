@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from slurm_interleave.client.core.errors import BadArgument, BadName
@@ -20,9 +20,12 @@ def parse_job(raw: Mapping[str, Any]) -> str:
 
 
 def parse(
-    raw: Mapping[str, Any], reservation: Reservation | None, node: str, known: Sequence[int]
+    raw: Mapping[str, Any], reservation: Reservation | None, node: str, known: Mapping[int, str]
 ) -> Request:
-    """Return the request; what it does not name comes from *reservation*. Raises `BadName`, `BadArgument`."""
+    """Return the request; what it does not name comes from *reservation*.
+
+    *known* are the UUIDs of the node's devices by their index. Raises `BadName`, `BadArgument`.
+    """
     job = parse_job(raw)
     devices = raw.get("devices") or (reservation.devices if reservation else None)
     if not devices:
@@ -31,8 +34,8 @@ def parse(
             "interleaved runs with [placement] enabled, and that this agent reaches it, then requeue the job"
         )
     if not isinstance(devices, (list, tuple)):
-        raise BadArgument(f"devices: {excerpt(devices)} is not a list of whole numbers")
-    indices = tuple(sorted({parse_number(device, "devices", UID_MAX) for device in devices}))
+        raise BadArgument(f"devices: {excerpt(devices)} is not a list of whole numbers or UUIDs")
+    indices = tuple(sorted({_index(device, known) for device in devices}))
     if strange := set(indices) - set(known):
         raise BadArgument(
             f"node {node}: job {job}: there is no device {min(strange)}; there are {len(known)}, from 0"
@@ -50,6 +53,19 @@ def parse(
         nodes=reservation.nodes if reservation else (),
         priority=parse_number(raw.get("priority") or 0, "priority", PRIORITY_MAX, -PRIORITY_MAX),
     )
+
+
+def _index(device: Any, known: Mapping[int, str]) -> int:
+    """Return the index of a device that is named by it, or by its UUID or the begin of it, as CUDA does."""
+    if not isinstance(device, str) or device.isdecimal():
+        return parse_number(device, "devices", UID_MAX)
+    called = [index for index, uuid in known.items() if device and uuid.lower().startswith(device.lower())]
+    if len(called) != 1:
+        there = ", ".join(known.values())
+        raise BadArgument(
+            f"devices: {excerpt(device)} is the UUID of {len(called)} devices here; there are {there}"
+        )
+    return called[0]
 
 
 def _role(text: str) -> str:

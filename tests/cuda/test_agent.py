@@ -44,7 +44,7 @@ async def test_a_job_finds_its_devices_by_uuid(
     stub: Stub, folder: Path, where: AgentConfig, orchestrator: FakeOrchestrator
 ) -> None:
     async with running(where):
-        await start_job(folder, "17", devices=[2, 3])
+        await start_job(folder, "17", devices=[stub.uuids[3], stub.uuids[2]])
 
         variables = environment(folder)
 

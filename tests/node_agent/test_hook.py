@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from slurm_interleave.node_agent import hook
 from slurm_interleave.node_agent.agent import Agent
 from tests.node_agent.fakes import FakeOrchestrator
@@ -18,10 +16,11 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False)
 
 
-def test_a_list_of_devices_may_have_ranges() -> None:
-    assert hook.indices("0,2-4,7") == [0, 2, 3, 4, 7]
-    with pytest.raises(ValueError, match="x"):
-        hook.indices("x")
+def test_a_list_of_devices_may_have_ranges_and_uuids() -> None:
+    uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+    assert hook.devices("0,2-4, 7") == [0, 2, 3, 4, 7]
+    assert hook.devices(f"{uuid},1") == [uuid, 1]
+    assert hook.devices("1-x,") == ["1-x", ""]
 
 
 def test_no_daemon_means_a_line_with_the_socket_and_exit_1(tmp_path: Path) -> None:
@@ -40,6 +39,25 @@ def test_it_loads_nothing_heavy() -> None:
 
     heavy = {"grpc", "asyncio", "numpy", "slurm_interleave.client", "google.protobuf"}
     assert heavy.isdisjoint(loaded)
+
+
+async def test_devices_may_be_named_by_uuid_or_its_begin(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    where = f"--socket={folder}/run/agent.sock"
+    args = ("job-start", "--job=17", "--uid=0", "--gid=0", "--group=demo", where)
+
+    vague, strange, empty = [
+        await asyncio.to_thread(run, *args, f"--devices={devices}") for devices in ("SIM-n1-", "GPU-1", "0,")
+    ]
+    start = await asyncio.to_thread(run, *args, "--devices=sim-n1-1")
+    started = await orchestrator.hears("started")
+
+    assert "'SIM-n1-' is the UUID of 2 devices here; there are SIM-n1-0, SIM-n1-1" in vague.stderr
+    assert "'GPU-1' is the UUID of 0 devices here" in strange.stderr
+    assert "'' is the UUID of 0 devices here" in empty.stderr
+    assert start.returncode == 0
+    assert list(started.devices) == [1]
 
 
 async def test_it_starts_and_ends_a_job(agent: Agent, folder: Path, orchestrator: FakeOrchestrator) -> None:
