@@ -86,8 +86,10 @@ class Stand:
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        program = self.facts.tool if requirements.way(self.facts) is Way.TOOL else ""
-        self.helpers = Helpers(helpers.command(program), len(self.gpus) + 1, self.folder / "helpers")
+        way = requirements.way(self.facts)
+        program = "" if way is Way.FUNCTIONS else self.facts.tool
+        command = helpers.command(program, toggles=way is Way.TOGGLE)
+        self.helpers = Helpers(command, len(self.gpus) + 1, self.folder / "helpers")
         self.sight = Sight(self.helpers, self.gpus)
         self.records = Records(self.folder / "cuda.json")
         self.moves = self.moves_with(lock_timeout_s=30)
@@ -100,7 +102,7 @@ class Stand:
             self.sight,
             self.records,
             lambda: {JOB: Owner(os.getuid())},
-            requirements.can_map(self.facts),
+            self.facts,
         )
 
     def mib(self, wanted: int) -> int:

@@ -42,7 +42,9 @@ OLD = replace(GOOD, driver="565.57.01", cuda_version=12070, lacking=("cuCheckpoi
         (OLD, ["driver_too_old"]),
         (replace(OLD, tool="/bin/cuda-checkpoint"), ["driver_too_old_for_constrain_devices"]),
         (replace(OLD, tool="/bin/cuda-checkpoint", constrained=False), []),
-        (replace(OLD, driver="550.54.14", tool="/bin/x", constrained=False), ["driver_too_old"]),
+        (replace(OLD, driver="550.54.14", tool="/bin/x", constrained=False), []),
+        (replace(OLD, driver="550.54.14", constrained=False), ["driver_too_old"]),
+        (replace(OLD, driver="545.23.08", tool="/bin/x", constrained=False), ["driver_too_old"]),
         (replace(GOOD, cuda_version=12040), ["driver_too_old"]),
         (replace(GOOD, lacking=("cuCheckpointProcessRestore",)), ["driver_too_old"]),
         (replace(GOOD, cuda_missing="libcuda.so.1: not found"), ["no_driver"]),
@@ -60,6 +62,8 @@ def test_each_lack_has_a_name(facts: Facts, names: list[str]) -> None:
 
 def test_the_program_is_used_where_the_driver_has_no_functions() -> None:
     assert requirements.way(replace(OLD, tool="/bin/cuda-checkpoint")) is Way.TOOL
+    assert requirements.way(replace(OLD, tool="/bin/x", driver="555.42.02")) is Way.TOOL
+    assert requirements.way(replace(OLD, tool="/bin/x", driver="550.163.01")) is Way.TOGGLE
     assert requirements.way(replace(GOOD, tool="/bin/cuda-checkpoint")) is Way.FUNCTIONS
 
 
@@ -69,6 +73,8 @@ def test_the_program_is_used_where_the_driver_has_no_functions() -> None:
         (GOOD, []),
         (replace(GOOD, driver="570.86.10", constrained=None), ["constrain_devices_unknown"]),
         (replace(GOOD, driver="595.71.05"), ["driver_595"]),
+        (replace(OLD, tool="/bin/x"), ["no_nvml_in_jobs"]),
+        (replace(OLD, tool="/bin/x", driver="550.54.14"), ["driver_toggles", "no_nvml_in_jobs"]),
     ],
 )
 def test_what_may_go_wrong_is_told(facts: Facts, names: list[str]) -> None:

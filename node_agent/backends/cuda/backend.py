@@ -52,17 +52,17 @@ class CudaBackend(Backend):
         for caution in requirements.cautions(facts):
             log.warning("cuda.caution", extra={"caution": caution.name, "reason": caution.text})
         way = requirements.way(facts)
-        program = facts.tool if way is Way.TOOL else ""
+        program = "" if way is Way.FUNCTIONS else facts.tool
+        command = helpers.command(program, toggles=way is Way.TOGGLE)
         self._facts = facts
         self.keeps_bytes = config.app_keeps_bytes
         self.settles_s = config.release_timeout_s
         self._config = config
         self._owners = owners
-        self._helpers = Helpers(helpers.command(program), 2 * len(gpus) + 1, state_dir / "cuda.helpers")
+        self._helpers = Helpers(command, 2 * len(gpus) + 1, state_dir / "cuda.helpers")
         self._sight = Sight(self._helpers, gpus)
         self._records = Records(state_dir / "cuda.json")
-        no_map = requirements.can_map(facts)
-        self._moves = Moves(config, self._helpers, self._sight, self._records, owners, no_map)
+        self._moves = Moves(config, self._helpers, self._sight, self._records, owners, facts)
         self._moving: set[str] = set()
         self._watching: asyncio.Task[None] | None = None
 

@@ -10,7 +10,6 @@ import ctypes
 import uuid
 from collections.abc import Sequence
 
-NOT_INITIALIZED = 3
 _LIBRARY = "libcuda.so.1"
 _SYMBOLS = ("GetState", "GetRestoreThreadId", "Lock", "Checkpoint", "Restore", "Unlock")
 

@@ -61,6 +61,8 @@ class Gang:
         self._dropped: list[Handle] = []
         self._at: dict[int, int] = {}  # their states, where they are sure
         self._stuck: set[int] = set()  # members that can never come back
+        self._lost: set[int] = set()  # those of which nobody can say where they are
+        self.blind = False  # the driver cannot be asked how a call ended whose answer was lost
         self.in_turn = False  # one process after the other, as jobs under --launch-job need it
 
     def __contains__(self, process: Process) -> bool:
@@ -143,6 +145,8 @@ class Gang:
     async def _bring_one(self, goal: State, handle: Handle, limits: Limits) -> Failure | None:
         pid = handle.process.pid
         while not handle.ended() and pid in self._members:
+            if pid in self._lost:
+                return Failure(Call.UNLOCK, pid, Verdict.LOST, None, "nobody can ask how its toggle ended")
             try:
                 call = table.towards(goal, self._at.get(pid, -1))
             except ValueError as error:
@@ -190,7 +194,9 @@ class Gang:
         if call is Call.LOCK and code == table.NOT_READY:
             self._at[pid] = State.RUNNING  # as documented; a peer of a locked process need not answer
             return Verdict.GONE if handle.ended() else Verdict.REFUSED
-        asked = await self._state(handle, fresh=code is None)
+        if self.blind and code is None:
+            self._lost.add(pid)
+        asked = None if pid in self._lost else await self._state(handle, fresh=code is None)
         verdict = table.judge(call, code, asked, ended=handle.ended())
         self._at.pop(pid, None)
         if asked is not None and asked[0] == 0:

@@ -33,9 +33,13 @@ class HelperUnusable(Exception):
     """The call did not reach the driver; the text says why."""
 
 
-def command(program: str = "") -> list[str]:
-    """Return how a helper is started; *program*: cuda-checkpoint, in place of the driver's functions."""
-    return [sys.executable, "-m", _MODULE, *(["--tool", program] if program else [])]
+def command(program: str = "", *, toggles: bool = False) -> list[str]:
+    """Return how a helper is started; *program*: cuda-checkpoint, in place of the driver's functions.
+
+    *toggles*: with this driver it can do nothing else.
+    """
+    options = ["--toggles"] if toggles else []
+    return [sys.executable, "-m", _MODULE, *(["--tool", program, *options] if program else [])]
 
 
 def environment() -> dict[str, str]:

@@ -15,6 +15,7 @@ from slurm_interleave.node_agent.backends.cuda.census import Census, Unsavable
 from slurm_interleave.node_agent.backends.cuda.gang import Failure, Gang, Limits
 from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers, HelperUnusable
 from slurm_interleave.node_agent.backends.cuda.records import Record, Records
+from slurm_interleave.node_agent.backends.cuda.requirements import Facts, Way
 from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.cuda.sight import Gpu, Sight, by_device
 from slurm_interleave.node_agent.backends.cuda.table import Call, State, Verdict
@@ -40,15 +41,16 @@ class Moves:
         sight: Sight,
         records: Records,
         owners: Callable[[], Mapping[str, Owner]],
-        no_map: str,
+        facts: Facts,
     ) -> None:
-        """*owners* gives the jobs of this node; *no_map* says why devices cannot be exchanged, if so."""
+        """*owners* gives the jobs of this node."""
         self._config = config
         self._helpers = helpers
         self._sight = sight
         self._records = records
         self._owners = owners
-        self._no_map = no_map
+        self._no_map = requirements.can_map(facts)
+        self._toggles = requirements.way(facts) is Way.TOGGLE
         self._census = Census(helpers, sight)
         self._never: dict[str, str] = {}  # jobs that cannot be saved, and why
         self._warned: set[str] = set()
@@ -129,6 +131,7 @@ class Moves:
     @contextlib.contextmanager
     def _gang(self) -> Iterator[Gang]:
         gang = Gang(self._helpers)
+        gang.blind = self._toggles
         try:
             yield gang
         finally:
@@ -152,6 +155,8 @@ class Moves:
                 return ""
             self._look_at_variables(gang, target.job, new)
             gang.add(new)
+            if self._toggles and len(gang.processes) > 1:
+                return f"{len(gang.processes)} of its processes use CUDA, and this driver can save one"
             if failures := await gang.each(Call.LOCK, limits, new):
                 return "; ".join(map(str, failures))
         return f"its processes did not settle in {_ROUNDS} rounds: new ones use the devices again and again"
@@ -160,6 +165,9 @@ class Moves:
         """Make those processes members that are saved or locked; *running*: the others too."""
         await self._sight.look()
         found = await self._census.take(job, self._owner(job))
+        record = self._records.get(job)  # a driver that only toggles does not know whom it has saved
+        saved = record.processes if record is not None and record.saved else ()
+        found += [each for each in saved if each not in found and job_processes.is_alive(each)]
         self._look_at_variables(gang, job, found)
         gang.add(found)
         await gang.ask_all()

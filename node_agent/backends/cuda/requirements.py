@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 _CUDA_12_8 = 12080
-_API, _TOOL, _TOOL_OLDEST = (570,), (570,), (555,)
+_API, _TOOL, _TOGGLE = (570,), (555,), (550,)
 _CONSTRAINED, _MAPS = (575, 57, 8), (580,)
 
 
@@ -16,6 +16,7 @@ class Way(str, Enum):
 
     FUNCTIONS = "functions"
     TOOL = "tool"
+    TOGGLE = "toggle"  # by the same program
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Reason:
 
 def way(facts: Facts) -> Way:
     """Return how this node's driver is to be told, if at all."""
-    if _version(facts.driver) < _API and facts.tool:
-        return Way.TOOL
-    return Way.FUNCTIONS
+    if _version(facts.driver) >= _API or not facts.tool:
+        return Way.FUNCTIONS
+    return Way.TOOL if _version(facts.driver) >= _TOOL else Way.TOGGLE
 
 
 def can_rename(driver: str) -> str:
@@ -97,6 +98,17 @@ def cautions(facts: Facts) -> list[Reason]:
     if facts.constrained is None and _version(facts.driver) < _CONSTRAINED:
         text = f"driver {facts.driver} and cgroup.conf not found: with ConstrainDevices it must be 575.57.08"
         found.append(Reason("constrain_devices_unknown", text))
+    if way(facts) is Way.TOGGLE:
+        text = (
+            f"driver {facts.driver} can only toggle a process: jobs of one process are saved, and lost if "
+            "that does not end in time; 570 or later is recommended"
+        )
+        found.append(Reason("driver_toggles", text))
+    if way(facts) is not Way.FUNCTIONS:
+        text = (
+            f"driver {facts.driver} cannot save a process that uses NVML, as PyTorch does: 570 or later can"
+        )
+        found.append(Reason("no_nvml_in_jobs", text))
     if _version(facts.driver)[:1] == (595,):
         text = "killing a restored job can hang the host on driver 595: use 580, or 610 and later"
         found.append(Reason("driver_595", text))
@@ -114,15 +126,13 @@ def environment_cautions(variables: dict[str, str]) -> list[str]:
 
 def _driver_reasons(facts: Facts) -> list[Reason]:
     have = _version(facts.driver)
-    if way(facts) is Way.TOOL and have < _TOOL_OLDEST:
-        text = (
-            f"driver {facts.driver} can only toggle a process, whose outcome nobody can ask for: 555 or later"
-        )
+    if way(facts) is Way.TOGGLE and have < _TOGGLE:
+        text = f"driver {facts.driver} cannot save a process: 570 or later, or cuda-checkpoint from 550 on"
         return [Reason("driver_too_old", text)]
     if way(facts) is Way.FUNCTIONS and (facts.cuda_version < _CUDA_12_8 or facts.lacking or have < _API):
         text = (
             f"driver {facts.driver} (CUDA {facts.cuda_version // 1000}.{facts.cuda_version % 1000 // 10}) "
-            "has no checkpoint functions: 570 or later, or the program cuda-checkpoint from 555 on"
+            "has no checkpoint functions: 570 or later, or the program cuda-checkpoint from 550 on"
         )
         return [Reason("driver_too_old", text)]
     if facts.constrained and have < _CONSTRAINED:

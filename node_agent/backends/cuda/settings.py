@@ -23,7 +23,7 @@ class CudaConfig:
     # What a job that moves its own state may leave on each device, in MiB: the context of each process has
     # some 500, NCCL's buffers 1,000 and more.
     app_keeps_mib: int = 4096
-    # The program for drivers 555 to 569; later drivers need none.
+    # The program for drivers 550 to 569; later drivers need none.
     checkpoint_program: str = "cuda-checkpoint"
     # Seconds between looks at the devices.
     look_s: float = 5.0

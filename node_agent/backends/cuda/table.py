@@ -47,7 +47,7 @@ TO = {
     Call.UNLOCK: State.RUNNING,
 }
 NO_CUDA = frozenset({3, 304})  # not initialized; the operating system's error for a process that is gone
-OUT_OF_MEMORY, NOT_READY = 2, 600
+OUT_OF_MEMORY, NOT_INITIALIZED, ILLEGAL_STATE, NOT_READY, NOT_SUPPORTED = 2, 3, 401, 600, 801
 NEVER = frozenset({800, 801})  # not permitted, not supported: so it stays
 _MEANINGS = {
     1: "the map of devices is not complete, or its processes share memory (legacy CUDA IPC)",

@@ -59,12 +59,16 @@ class Tool:
         return self._run(pid, "--action", "unlock")[0], 0
 
     def _run(self, pid: int, *words: str) -> tuple[int, str]:
-        argv = [self._program, *words, "--pid", str(pid)]
-        try:
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        except OSError as error:
-            return _OTHER, str(error)
-        if done.returncode == 0:
-            return 0, done.stdout.strip()
-        said = (done.stderr + done.stdout).lower()
-        return next((code for text, code in _CODES.items() if text in said), _OTHER), said
+        return run([self._program, *words, "--pid", str(pid)])
+
+
+def run(argv: Sequence[str]) -> tuple[int, str]:
+    """Run the program; return the driver's code, by its text, and what was said."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return _OTHER, str(error)
+    if done.returncode == 0:
+        return 0, done.stdout.strip()
+    said = (done.stderr + done.stdout).lower()
+    return next((code for text, code in _CODES.items() if text in said), _OTHER), said

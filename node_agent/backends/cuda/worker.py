@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Any
 
-from slurm_interleave.node_agent.backends.cuda import driver, nvml, tool
+from slurm_interleave.node_agent.backends.cuda import driver, nvml, toggle, tool
 
 _AFTER_S = 60.0
 
@@ -23,10 +23,11 @@ _AFTER_S = 60.0
 class Worker:
     """Answers calls; opens the driver and NVML when they are first needed."""
 
-    def __init__(self, program: str) -> None:
-        """*program*: `cuda-checkpoint`; empty: the driver's functions."""
+    def __init__(self, program: str, *, toggles: bool = False) -> None:
+        """*program*: `cuda-checkpoint`; empty: the driver's functions. *toggles*: it knows nothing else."""
         self._program = program
-        self._checkpoint: driver.Driver | tool.Tool | None = None
+        self._toggles = toggles
+        self._checkpoint: driver.Driver | tool.Tool | toggle.Toggle | None = None
         self._nvml: nvml.Nvml | None = None
 
     def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -41,8 +42,10 @@ class Worker:
             return {"unusable": str(error)}
         return {"code": code, "value": value}
 
-    def _opened_checkpoint(self) -> driver.Driver | tool.Tool:
-        if self._checkpoint is None:
+    def _opened_checkpoint(self) -> driver.Driver | tool.Tool | toggle.Toggle:
+        if self._checkpoint is None and self._toggles:
+            self._checkpoint = toggle.Toggle(self._program, self._opened_nvml())
+        elif self._checkpoint is None:
             self._checkpoint = tool.Tool(self._program) if self._program else driver.Driver()
         return self._checkpoint
 
@@ -75,7 +78,9 @@ def main() -> None:
     """Answer until standard input ends."""
     parser = argparse.ArgumentParser(prog="interleave-cuda-helper")
     parser.add_argument("--tool", default="")
-    worker = Worker(parser.parse_args().tool)
+    parser.add_argument("--toggles", action="store_true")
+    args = parser.parse_args()
+    worker = Worker(args.tool, toggles=args.toggles)
     try:
         for line in sys.stdin.buffer:
             request = json.loads(line)
