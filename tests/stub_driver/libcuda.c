@@ -9,7 +9,7 @@
 
 enum {
 	OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, OPERATING_SYSTEM = 304,
-	ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, NOT_SUPPORTED = 801
+	INVALID_CONTEXT = 201, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, NOT_SUPPORTED = 801
 };
 
 struct lock_args {
@@ -36,6 +36,23 @@ _Static_assert(sizeof(struct lock_args) == 64, "ABI");
 _Static_assert(sizeof(struct checkpoint_args) == 64, "ABI");
 _Static_assert(sizeof(struct restore_args) == 64, "ABI");
 
+struct extent { /* CUcheckpointCustomStoragePerDeviceData */
+	uint64_t address;
+	size_t size;
+	void *stream;
+};
+struct storage { /* CUcheckpointCustomStorageInfo */
+	void *handle;
+	struct extent *extents;
+	unsigned n;
+};
+struct operation {
+	int pid, to;
+	char *base;
+	size_t size;
+	struct storage info;
+	struct extent extents[GPUS];
+};
 struct fault {
 	int due, after, rc, delay_ms, state;
 };
@@ -196,7 +213,7 @@ static int step(const char *op, int pid, int from, int to, const char *args, uns
 			return say_end(op, pid, fault.rc, args);
 		}
 	}
-	if (read_proc(pid, &p) == 0 && p.state == from && (to == CHECKPOINTED || from == CHECKPOINTED))
+	if (read_proc(pid, &p) == 0 && p.state == from && to != RESTORING && (to == CHECKPOINTED || from == CHECKPOINTED))
 		take_time(&p);
 	lock = stub_lock("lock", 0);
 	if (read_proc(pid, &p) < 0)
@@ -212,7 +229,7 @@ static int step(const char *op, int pid, int from, int to, const char *args, uns
 	}
 	if (rc == OK && to == CHECKPOINTED)
 		rc = copy(pid, "vram", "host");
-	if (rc == OK && from == CHECKPOINTED)
+	if (rc == OK && from == CHECKPOINTED && to != RESTORING)
 		rc = copy(pid, "host", "vram");
 	if (rc == OK) {
 		p.state = to;
@@ -375,6 +392,115 @@ API int cuCheckpointProcessLock(int pid, struct lock_args *args)
 	return step("lock", pid, RUNNING, LOCKED, text, args ? args->timeout_ms : 0);
 }
 
+/*
+ * Custom storage: the memory of the process is mapped here, device by device, until the operation is completed.
+ * Which bytes are of which device the stub does not know: it cuts the file in the order of the devices.
+ */
+static unsigned retained; /* contexts of this process, a bit for each device */
+
+static int begin(const char *op, int pid, struct storage ***out)
+{
+	int back = strcmp(op, "restore") == 0, fd, rc;
+	struct operation *o = calloc(1, sizeof(*o));
+	char path[512];
+	struct proc p;
+
+	if (version() < 13040 || !o)
+		return NOT_SUPPORTED;
+	if (read_proc(pid, &p) == 0)
+		for (int i = 0; i < GPUS; i++)
+			if (p.bytes[i] > 0 && !(retained & 1u << i))
+				return INVALID_CONTEXT;
+	rc = step(op, pid, back ? CHECKPOINTED : LOCKED, back ? RESTORING : CHECKPOINTING, "custom", 0);
+	if (rc != OK || read_proc(pid, &p) < 0)
+		return rc;
+	for (int i = 0; i < GPUS; i++)
+		o->size += p.bytes[i];
+	fd = open(stub_path(path, "vram", pid), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	if (fd < 0 || (back && ftruncate(fd, o->size)))
+		return OUT_OF_MEMORY;
+	o->base = mmap(NULL, o->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	o->pid = pid;
+	o->to = back ? LOCKED : CHECKPOINTED;
+	o->info = (struct storage){ o, o->extents, 0 };
+	for (int i = 0, at = 0; i < GPUS; at += p.bytes[i++])
+		if (p.bytes[i] > 0)
+			o->extents[o->info.n++] =
+				(struct extent){ (uint64_t)(o->base + at), p.bytes[i], (void *)(uintptr_t)(i + 1) };
+	*out = (void *)&o->info;
+	return OK;
+}
+
+API int cuCheckpointOperationComplete(struct operation *o)
+{
+	struct fault fault = take_fault("complete", o->pid);
+	char path[512];
+	struct proc p;
+	int lock;
+
+	say_begin("complete", o->pid);
+	if (fault.due && !fault.after)
+		wait_ms(fault.delay_ms);
+	if (fault.due && !fault.after && fault.rc != OK)
+		return say_end("complete", o->pid, fault.rc, "-");
+	munmap(o->base, o->size);
+	lock = stub_lock("lock", 0);
+	if (o->to == CHECKPOINTED && truncate(stub_path(path, "vram", o->pid), 0))
+		abort();
+	if (read_proc(o->pid, &p) == 0) {
+		p.state = o->to;
+		p.changed_ms = now_ms();
+		write_proc(o->pid, &p);
+	}
+	close(lock);
+	if (fault.due && fault.after)
+		wait_ms(fault.delay_ms);
+	return say_end("complete", o->pid, fault.due ? fault.rc : OK, "-");
+}
+
+static int copied(const char *op, void *to, const void *from, size_t n)
+{
+	struct fault fault = take_fault(op, getpid());
+
+	wait_ms(fault.delay_ms);
+	if (fault.due && fault.rc != OK)
+		return fault.rc;
+	memcpy(to, from, n);
+	return OK;
+}
+
+API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *stream)
+{
+	(void)stream;
+	return copied("copy_out", to, (void *)from, n);
+}
+
+API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *stream)
+{
+	(void)stream;
+	return copied("copy_in", (void *)to, from, n);
+}
+
+API int cuStreamSynchronize(void *stream)
+{
+	(void)stream;
+	return OK;
+}
+
+API int cuMemHostRegister_v2(void *address, size_t n, unsigned flags)
+{
+	struct fault fault = take_fault("pin", getpid());
+
+	(void)flags;
+	return fault.due ? fault.rc : address && n ? OK : INVALID_VALUE;
+}
+
+API int cuMemHostUnregister(void *address)
+{
+	return address ? OK : INVALID_VALUE;
+}
+
 API int cuCheckpointProcessCheckpoint(int pid, struct checkpoint_args *args)
 {
 	char text[256] = "-";
@@ -382,7 +508,7 @@ API int cuCheckpointProcessCheckpoint(int pid, struct checkpoint_args *args)
 	if (args)
 		hex(text, args, sizeof(*args));
 	if (args && args->custom)
-		return NOT_SUPPORTED;
+		return begin("checkpoint", pid, args->custom);
 	return step("checkpoint", pid, LOCKED, CHECKPOINTED, text, 0);
 }
 
@@ -399,6 +525,8 @@ API int cuCheckpointProcessRestore(int pid, struct restore_args *args)
 		say_begin("restore", pid);
 		return say_end("restore", pid, rc, text);
 	}
+	if (args && args->custom)
+		return begin("restore", pid, args->custom);
 	return step("restore", pid, CHECKPOINTED, LOCKED, text, 0);
 }
 
@@ -421,7 +549,7 @@ static void gate(void)
 {
 	struct proc p;
 
-	while (read_proc(getpid(), &p) == 0 && (p.state == LOCKED || p.state == CHECKPOINTED))
+	while (read_proc(getpid(), &p) == 0 && p.state != RUNNING && p.state != FAILED)
 		usleep(1000);
 }
 
@@ -475,6 +603,18 @@ API int cuDeviceGetUuid_v2(struct uuid *uuid, int device)
 	return OK;
 }
 
+static void context_takes(int device, long long bytes)
+{
+	int lock = stub_lock("lock", 0);
+	struct proc p;
+
+	if (read_proc(getpid(), &p) == 0) {
+		p.bytes[device] += bytes;
+		write_proc(getpid(), &p);
+	}
+	close(lock);
+}
+
 API int cuDevicePrimaryCtxRetain(void **context, int device)
 {
 	char path[512];
@@ -493,6 +633,34 @@ API int cuDevicePrimaryCtxRetain(void **context, int device)
 	}
 	current = devices[device];
 	*context = base + device;
+	if (!(retained & 1u << current)) {
+		retained |= 1u << current;
+		context_takes(current, getenv("STUB_JOB") ? 0 : setting_number("context", 0));
+	}
+	return OK;
+}
+
+API int cuDevicePrimaryCtxRelease_v2(int device)
+{
+	int devices[GPUS];
+
+	if (device >= visible(devices) || !(retained & 1u << devices[device]))
+		return INVALID_CONTEXT;
+	retained &= ~(1u << devices[device]);
+	context_takes(devices[device], -setting_number("context", 0));
+	return OK;
+}
+
+/* A stream is the number of its device, from 1 on. */
+API int cuStreamGetCtx(void *stream, void **context)
+{
+	*context = base + (uintptr_t)stream - 1;
+	return OK;
+}
+
+API int cuCtxGetDevice(int *device)
+{
+	*device = current;
 	return OK;
 }
 
@@ -594,6 +762,7 @@ static const struct {
 	ENTRY(cuCheckpointProcessCheckpoint, 12080),
 	ENTRY(cuCheckpointProcessRestore, 12080),
 	ENTRY(cuCheckpointProcessUnlock, 12080),
+	ENTRY(cuCheckpointOperationComplete, 13040),
 };
 
 API int cuGetProcAddress_v2(const char *name, void **fn, int wanted, uint64_t flags, int *status)

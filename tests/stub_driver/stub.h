@@ -26,7 +26,7 @@
 #define API __attribute__((visibility("default")))
 #define GPUS 16
 
-enum { RUNNING, LOCKED, CHECKPOINTED, FAILED };
+enum { RUNNING, LOCKED, CHECKPOINTED, FAILED, CHECKPOINTING, RESTORING };
 
 struct gpu {
 	char uuid[64];
@@ -76,6 +76,7 @@ static inline long long now_ms(void)
  * speed        bytes a second of one device, shared by its processes; 0: at once (0)
  * free_lag_ms  how long freed memory stays in use; -1: for ever (0)
  * peers        1: a running process gives no answer while another one is locked (0)
+ * context      bytes that the context of a helper takes on each device that it retains (0)
  * nvml_bytes   of a process: real, zero or none (real)
  */
 static inline char *setting(char *out, const char *key, const char *fallback)

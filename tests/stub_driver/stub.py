@@ -14,7 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
-RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
+RUNNING, LOCKED, CHECKPOINTED, FAILED, CHECKPOINTING, RESTORING = range(6)
 
 
 def build(folder: Path) -> Path:
@@ -118,6 +118,7 @@ class Stub:
             **os.environ,
             **self.environment,
             "INTERLEAVE_JOB_ID": job,
+            "STUB_JOB": "1",
             "NCCL_CUMEM_ENABLE": "0",
             "NCCL_NVLS_ENABLE": "0",
             **variables,

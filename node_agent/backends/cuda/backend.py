@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from slurm_interleave.node_agent.backends.cuda.records import Record, Records
 from slurm_interleave.node_agent.backends.cuda.requirements import Way
 from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.cuda.sight import Sight, by_device
-from slurm_interleave.node_agent.backends.protocol import Backend, Device, Target, User
+from slurm_interleave.node_agent.backends.protocol import Backend, Charge, Device, Target, User
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 from slurm_interleave.node_agent.job_processes import Owner
 from slurm_interleave.node_agent.processes import Process
@@ -48,13 +49,15 @@ class CudaBackend(Backend):
         self, config: CudaConfig, state_dir: Path, owners: Callable[[], Mapping[str, Owner]]
     ) -> None:
         """*owners* gives the jobs here. Raises `ConfigError` with all reasons."""
-        facts, gpus = probe(config.checkpoint_program)
+        facts, gpus = probe(config.checkpoint_program, stores=bool(config.store))
         for caution in requirements.cautions(facts):
             log.warning("cuda.caution", extra={"caution": caution.name, "reason": caution.text})
         way = requirements.way(facts)
         program = "" if way is Way.FUNCTIONS else facts.tool
         command = helpers.command(program, toggles=way is Way.TOGGLE)
         self._facts = facts
+        if config.store:
+            self.in_process, self.charge = False, Charge.NODE  # type: ignore[misc]  # of this node
         self.keeps_bytes = config.app_keeps_bytes
         self.settles_s = config.release_timeout_s
         self._config = config
@@ -155,6 +158,10 @@ class CudaBackend(Backend):
         if not await self._helpers.wait_for_earlier(_RECOVER_S):
             log.warning("cuda.helpers_hang", extra={"seconds": _RECOVER_S})
         self._records.keep_only(jobs)
+        if self._config.own_store is not None:
+            for folder in self._config.own_store.glob("*"):
+                if folder.name not in jobs:
+                    shutil.rmtree(folder, ignore_errors=True)
         await asyncio.gather(*(self._moves.recover(job, _RECOVER_S) for job in jobs))
         self._watching = asyncio.create_task(self._watch())
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from slurm_interleave.node_agent.backends.cuda.store import COMPLETE, SINCE, Copier, Info, Store
 
 _LIBRARY = "libcuda.so.1"
 _SYMBOLS = ("GetState", "GetRestoreThreadId", "Lock", "Checkpoint", "Restore", "Unlock")
@@ -37,7 +39,8 @@ class RestoreArgs(ctypes.Structure):
         ("pairs", ctypes.POINTER(GpuPair)),
         ("count", ctypes.c_uint),
         ("padding", ctypes.c_uint),
-        ("reserved", ctypes.c_char * 48),
+        ("storage", ctypes.POINTER(ctypes.POINTER(Info))),  # since 13.4; reserved before
+        ("reserved", ctypes.c_char * 40),
     )
 
 
@@ -67,12 +70,25 @@ class Driver:
         """Make the process's calls wait, once its work on the devices is done."""
         return self._library.cuCheckpointProcessLock(pid, ctypes.byref(LockArgs(timeout_ms))), 0
 
-    def checkpoint(self, pid: int) -> tuple[int, int]:
-        """Copy device memory to host memory of the process, and free it."""
+    def checkpoint(
+        self, pid: int, store: str = "", sizes: Mapping[str, int] | None = None
+    ) -> tuple[int, int]:
+        """Copy device memory to host memory of the process, or to a *store*, and free it.
+
+        *sizes* are its bytes by device. Raises `OSError` where a store cannot take them: nothing was done.
+        """
+        if store:
+            return Copier(self._library).checkpoint(pid, Store(store), sizes or {}), 0
         return self._library.cuCheckpointProcessCheckpoint(pid, None), 0
 
-    def restore(self, pid: int, pairs: Sequence[Sequence[str]] = ()) -> tuple[int, int]:
-        """Bring it back; *pairs* of UUIDs name the old and the new device of every device of the node."""
+    def restore(self, pid: int, pairs: Sequence[Sequence[str]] = (), store: str = "") -> tuple[int, int]:
+        """Bring it back, from *store* if it is there.
+
+        *pairs* of UUIDs name the old and the new device of every device of the node.
+        """
+        saved = Store(store) if store else None
+        if saved is not None and saved.sizes:
+            return Copier(self._library).restore(pid, saved, RestoreArgs(None, len(pairs))), 0
         if not pairs:
             return self._library.cuCheckpointProcessRestore(pid, None), 0
         array = (GpuPair * len(pairs))(*(GpuPair(_raw(old), _raw(new)) for old, new in pairs))
@@ -94,6 +110,12 @@ def version() -> tuple[str, int, list[str]]:
         return str(error), 0, []
     names = [f"cuCheckpointProcess{name}" for name in _SYMBOLS]
     return "", number.value, [name for name in names if not hasattr(library, name)]
+
+
+def has_custom_storage() -> bool:
+    """Tell whether a helper may copy device memory itself."""
+    missing, number, _ = version()
+    return not missing and number >= SINCE and hasattr(ctypes.CDLL(_LIBRARY), COMPLETE)
 
 
 def _raw(text: str) -> ctypes.Array[ctypes.c_ubyte]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,8 @@ class Limits:
     lock_s: float
     bytes: int = 0
     pairs: list[tuple[str, str]] = field(default_factory=list)
+    store: str = ""  # folder of the job's copies; empty: the driver keeps them
+    sizes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # bytes by process and device
 
     def of(self, call: Call) -> float:
         """Return how long one call may take; at least a second, that undoing can begin."""
@@ -50,6 +52,15 @@ class Limits:
         elif self.bytes:
             left = min(left, _COPY_MORE_S + self.bytes / _SLOWEST)
         return max(left, 1.0)
+
+    def arguments(self, call: Call, process: Process) -> dict[str, Any]:
+        """Return what a helper is told of a call, besides the process."""
+        stored = {"store": f"{self.store}/{process.pid}.{process.started}"} if self.store else {}
+        if call is Call.RESTORE:
+            return {"pairs": self.pairs, **stored}
+        if call is Call.CHECKPOINT and stored:
+            return {"sizes": self.sizes.get(process.pid, {}), **stored}
+        return {}
 
 
 class Gang:
@@ -164,16 +175,13 @@ class Gang:
     async def _one(self, call: Call, handle: Handle, limits: Limits) -> Failure | None:
         """Make one call, never twice, and find out how it ended."""
         pid, limit_s = handle.process.pid, limits.of(call)
-        arguments: dict[str, Any] = {"pid": pid}
+        arguments = limits.arguments(call, handle.process)
         if call is Call.LOCK:
             arguments["timeout_ms"] = int(limit_s * 1000)
             limit_s += _LOCK_MORE_S
-        elif call is Call.RESTORE:
-            arguments["pairs"] = limits.pairs
         try:
-            code: int | None = (
-                await self._helpers.ask(call.value, limit_s, ended=handle.ended, **arguments)
-            )[0]
+            answer = await self._helpers.ask(call.value, limit_s, ended=handle.ended, pid=pid, **arguments)
+            code: int | None = answer[0]
         except HelperLost:
             code = None
         except HelperUnusable as error:

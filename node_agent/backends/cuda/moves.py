@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -66,7 +67,7 @@ class Moves:
             if not error and not gang.processes:
                 return Outcome(Context.NONE)
             before, sizes = dict(self._sight.gpus), self._sizes(gang)
-            limits.bytes = _total(sizes.values())
+            limits.bytes, limits.sizes, undoing.sizes = _total(sizes.values()), sizes, sizes
             if not error:
                 failures = await gang.each(Call.CHECKPOINT, limits)
                 error = "; ".join(map(str, failures))
@@ -93,7 +94,7 @@ class Moves:
             if not error and saved:
                 places = dict(limits.pairs)
                 needed = {places.get(uuid, uuid): size for uuid, size in record.bytes.items()}
-                error = await _tried(self._room(needed))
+                error = await _tried(self._room(needed, len(saved) if limits.store else 0))
             if error:
                 return Outcome(Context.SAVED, error=error)
             if failures := await gang.each(Call.RESTORE, limits, saved):
@@ -124,6 +125,8 @@ class Moves:
 
     def forget(self, job: str) -> None:
         """The job is over."""
+        if store := self._store(job):
+            shutil.rmtree(store, ignore_errors=True)
         self._records.forget(job)
         self._never.pop(job, None)
         self._warned.discard(job)
@@ -140,8 +143,15 @@ class Moves:
     def _limits(self, target: Target) -> tuple[Limits, Limits]:
         """Return those for going forward, and those for undoing."""
         now = asyncio.get_running_loop().time()
-        lock_s = self._config.lock_timeout_s
-        return Limits(now + _FORWARD * target.deadline_s, lock_s), Limits(now + target.deadline_s, lock_s)
+        lock_s, store = self._config.lock_timeout_s, self._store(target.job)
+        forward, undoing = now + _FORWARD * target.deadline_s, now + target.deadline_s
+        return Limits(forward, lock_s, store=store), Limits(undoing, lock_s, store=store)
+
+    def _store(self, job: str) -> str:
+        """Return the folder of its copies: where they are, or else where the next ones go; "" for none."""
+        if (record := self._records.get(job)) is not None and record.saved:
+            return record.store
+        return str(self._config.own_store / job) if self._config.own_store else ""
 
     async def _hold(self, gang: Gang, target: Target, limits: Limits) -> str:
         """Lock all processes, with those born meanwhile, until there are no more."""
@@ -175,10 +185,10 @@ class Moves:
             gang.drop(gang.at(State.RUNNING))
         return ""
 
-    async def _room(self, needed: Mapping[str, int]) -> str:
-        return await self._sight.wait_room(
-            needed, self._config.headroom_bytes, self._config.release_timeout_s
-        )
+    async def _room(self, needed: Mapping[str, int], contexts: int) -> str:
+        """Wait for room for *needed*, and for so many *contexts* of helpers that copy."""
+        headroom = self._config.headroom_bytes + contexts * self._config.helper_context_bytes
+        return await self._sight.wait_room(needed, headroom, self._config.release_timeout_s)
 
     async def _released(
         self, gang: Gang, target: Target, before: Mapping[str, Gpu], sizes: Mapping[int, Mapping[str, int]]
@@ -192,7 +202,8 @@ class Moves:
         ):  # NVML does not know what each has: what came free is what it was
             freed = {uuid: gpu.free - before[uuid].free for uuid, gpu in self._sight.gpus.items()}
             held = {uuid: max(size, held.get(uuid, 0)) for uuid, size in freed.items() if size > 0}
-        record = Record(True, tuple(gang.processes), held, target.devices)
+        store = self._store(target.job)
+        record = Record(True, tuple(gang.processes), held, target.devices, store=store)
         self._records.put(target.job, record)
         return Outcome(Context.SAVED, record.total, error)
 

@@ -22,10 +22,13 @@ _MPS = "nvidia-cuda-mps"
 _CONFIGLESS = Path("/run/slurm/conf")
 
 
-def probe(program: str) -> tuple[Facts, dict[str, Gpu]]:
-    """Return the facts and the devices of a node that can serve. Raises `ConfigError` with all reasons."""
+def probe(program: str, *, stores: bool = False) -> tuple[Facts, dict[str, Gpu]]:
+    """Return the facts and the devices of a node that can serve; *stores*: with files of ours for the copies.
+
+    Raises `ConfigError` with all reasons.
+    """
     facts, gpus = find(program)
-    if reasons := refusals(facts):
+    if reasons := refusals(facts, stores=stores):
         text = "; ".join(map(str, reasons))
         raise ConfigError(f"[agent] backend = 'cuda' cannot work on this node: {text}")
     return facts, gpus
@@ -47,6 +50,7 @@ def find(program: str) -> tuple[Facts, dict[str, Gpu]]:
         mps=mps_runs(),
         constrained=constrains_devices(os.environ),
         tool=shutil.which(program) or "",
+        custom_storage=found["custom_storage"],
     )
     return facts, sight.parse(devices)
 

@@ -24,6 +24,7 @@ class Record:
     devices: tuple[int, ...] = ()
     # Of a job that came from elsewhere: its devices as they were called there, and as they are here.
     pairs: tuple[tuple[str, str], ...] = ()
+    store: str = ""  # the folder of its copies; empty: the driver keeps them
 
     @property
     def alive(self) -> bool:
@@ -47,7 +48,8 @@ class Records:
             for job, raw in json.loads(path.read_text()).items():
                 processes = tuple(Process(**process) for process in raw["processes"])
                 pairs = tuple((old, new) for old, new in raw.get("pairs", ()))
-                self._jobs[job] = Record(True, processes, raw["bytes"], tuple(raw["devices"]), pairs)
+                devices, store = tuple(raw["devices"]), str(raw.get("store", ""))
+                self._jobs[job] = Record(True, processes, raw["bytes"], devices, pairs, store)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

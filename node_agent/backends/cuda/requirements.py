@@ -34,6 +34,7 @@ class Facts:
     mps: bool
     constrained: bool | None  # ConstrainDevices of Slurm
     tool: str  # path of cuda-checkpoint; empty: there is none
+    custom_storage: bool = False  # whether a helper may copy device memory itself
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,18 @@ def can_map(facts: Facts) -> str:
     return ""
 
 
-def refusals(facts: Facts) -> list[Reason]:
-    """Return all that must be mended before this node can serve; empty: it can."""
+def refusals(facts: Facts, *, stores: bool = False) -> list[Reason]:
+    """Return all that must be mended before this node can serve; empty: it can.
+
+    *stores*: files of ours are to hold the copies.
+    """
     if facts.cuda_missing or facts.nvml_missing:
         said = facts.cuda_missing or facts.nvml_missing
         return [Reason("no_driver", f"the NVIDIA driver's libraries cannot be used: {said}")]
     found = [*_driver_reasons(facts)]
+    if stores and not facts.custom_storage:
+        text = f"[cuda] store needs driver 615 (CUDA 13.4), here is {facts.driver}: leave it out, or upgrade"
+        found.append(Reason("no_custom_storage", text))
     if facts.machine != "x86_64":
         found.append(
             Reason("not_x86_64", f"the driver saves processes on x86_64 alone; here is {facts.machine}")

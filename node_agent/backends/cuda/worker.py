@@ -62,6 +62,7 @@ class Worker:
             "missing": missing,
             "cuda_version": cuda_version,
             "lacking": lacking,
+            "custom_storage": driver.has_custom_storage(),
             "nvml_missing": "",
             "driver": "",
             "devices": [],
