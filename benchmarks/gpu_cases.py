@@ -7,136 +7,21 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent.backends.cuda import helpers, requirements
-from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers
-from slurm_interleave.node_agent.backends.cuda.moves import Moves
-from slurm_interleave.node_agent.backends.cuda.records import Records
-from slurm_interleave.node_agent.backends.cuda.requirements import Facts, Way
-from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
-from slurm_interleave.node_agent.backends.cuda.sight import Gpu, Sight
-from slurm_interleave.node_agent.backends.protocol import Target
-from slurm_interleave.node_agent.contexts import Outcome
-from slurm_interleave.node_agent.job_processes import Owner
+from gpu_stand import DEADLINE_S, JOB, MIB, Skipped, Stand, Wrong, host_memory
 
-JOB = "gpu-check"
-MIB = 1 << 20
+from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent.backends.cuda import requirements
+from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost
+from slurm_interleave.node_agent.backends.protocol import Target
+
 TORCH_GOAL = 0.8  # of the speed of plain copies
-_DEADLINE_S = 300.0
 _NOT_HERE = 2  # exit code of snapshot_torch.py
 Figures = dict[str, Any]
-
-
-class Wrong(Exception):
-    """Something is not as it must be; the text says what."""
-
-
-class Skipped(Exception):
-    """The case does not apply here; the text says why."""
-
-
-class Process:
-    """A process of the job under test."""
-
-    def __init__(self, program: Path, memory: Sequence[str], environment: dict[str, str]) -> None:
-        self.popen = subprocess.Popen(
-            [sys.executable, str(program), *memory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
-        self.pid = self.popen.pid
-        if self.read() != "ready":
-            raise Wrong(f"{program} {' '.join(memory)} did not start")
-
-    def send(self, word: str) -> None:
-        self.popen.stdin.write(word + "\n")
-        self.popen.stdin.flush()
-
-    def read(self) -> str:
-        return self.popen.stdout.readline().strip()
-
-    def ask(self, word: str) -> str:
-        self.send(word)
-        answer = self.read()
-        if answer.startswith("unknown:"):
-            raise Skipped(f"this program has no {word}")
-        return answer
-
-
-@dataclass
-class Stand:
-    """What the cases work with."""
-
-    facts: Facts
-    gpus: dict[str, Gpu]
-    program: Path
-    folder: Path
-    headroom_mib: int
-    share: float  # of a device's free memory that the large case takes
-    processes: list[Process] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        way = requirements.way(self.facts)
-        program = "" if way is Way.FUNCTIONS else self.facts.tool
-        command = helpers.command(program, toggles=way is Way.TOGGLE)
-        self.helpers = Helpers(command, len(self.gpus) + 1, self.folder / "helpers")
-        self.sight = Sight(self.helpers, self.gpus)
-        self.records = Records(self.folder / "cuda.json")
-        self.moves = self.moves_with(lock_timeout_s=30)
-        self.devices = sorted(gpu.index for gpu in self.gpus.values())
-
-    def moves_with(self, lock_timeout_s: float) -> Moves:
-        return Moves(
-            CudaConfig(lock_timeout_s=lock_timeout_s, headroom_mib=self.headroom_mib),
-            self.helpers,
-            self.sight,
-            self.records,
-            lambda: {JOB: Owner(os.getuid())},
-            self.facts,
-        )
-
-    def mib(self, wanted: int) -> int:
-        """Return *wanted*, or less where devices are tiny."""
-        return min(wanted, next(iter(self.gpus.values())).total // MIB // 16)
-
-    def start(self, *memory: str) -> Process:
-        names = {"INTERLEAVE_JOB_ID": JOB, "NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
-        self.processes.append(Process(self.program, memory, {**names, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}))
-        return self.processes[-1]
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.popen.kill()
-            process.popen.communicate()
-        self.processes.clear()
-        self.moves.forget(JOB)
-
-    async def save(self, devices: Sequence[int] = (), *, good: bool = True) -> tuple[Outcome, float]:
-        start = time.monotonic()
-        outcome = await self.moves.snapshot(Target(JOB, tuple(devices or self.devices), _DEADLINE_S))
-        if good and (not outcome.ok or outcome.context is not Context.SAVED):
-            raise Wrong(f"snapshot: {outcome}")
-        return outcome, time.monotonic() - start
-
-    async def bring(self, devices: Sequence[int] = ()) -> tuple[Outcome, float]:
-        start = time.monotonic()
-        outcome = await self.moves.restore(Target(JOB, tuple(devices or self.devices), _DEADLINE_S))
-        if not outcome.ok or outcome.context is not Context.RESIDENT:
-            raise Wrong(f"restore: {outcome}")
-        return outcome, time.monotonic() - start
-
-    async def state(self, pid: int) -> tuple[int, int]:
-        return await self.helpers.ask("state", 5, fresh=True, pid=pid)
 
 
 async def one_process(stand: Stand, mib: int) -> Figures:
@@ -171,6 +56,18 @@ async def small(stand: Stand) -> Figures:
 async def large(stand: Stand) -> Figures:
     free = next(gpu.free for gpu in stand.gpus.values() if gpu.index == stand.devices[0])
     return await one_process(stand, int(free * stand.share) // MIB)
+
+
+async def own_store(stand: Stand) -> Figures:
+    """The same with copies by helpers, into memory of ours."""
+    if not stand.facts.custom_storage:
+        raise Skipped("no_custom_storage: it begins with driver 615")
+    drivers, stand.moves = stand.moves, stand.moves_with(lock_timeout_s=30, store=str(stand.folder))
+    try:
+        return await one_process(stand, stand.mib(4096))
+    finally:
+        stand.end()
+        stand.moves = drivers
 
 
 async def pinned_memory(stand: Stand) -> Figures:
@@ -237,7 +134,7 @@ async def endless_work(stand: Stand) -> Figures:
     process = stand.start(f"{stand.devices[0]}:4")
     process.ask("busy")
     start = time.monotonic()
-    target = Target(JOB, tuple(stand.devices), _DEADLINE_S)
+    target = Target(JOB, tuple(stand.devices), DEADLINE_S)
     outcome = await stand.moves_with(lock_timeout_s=2).snapshot(target)
     seconds = time.monotonic() - start
     if outcome.context is not Context.RESIDENT:
@@ -296,6 +193,7 @@ CASES = (
     small,
     pinned_memory,
     torch_backend,
+    own_store,
     large,
     two_on_each_device,
     calls_wait_and_threads_go_on,
@@ -304,37 +202,3 @@ CASES = (
     endless_work,
     killed_helper,
 )
-
-
-def host_memory(pid: int) -> dict[str, int]:
-    """Return the resident memory of a process, and what is charged to its cgroup, in bytes."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    found = {name: int(status[name].split()[0]) * 1024 for name in ("VmRSS", "RssAnon", "RssShmem")}
-    for path in _memory_files(pid):
-        with contextlib.suppress(OSError, ValueError):
-            found["cgroup"] = int(path.read_text())
-            rows = (row.split() for row in path.with_name("memory.stat").read_text().splitlines())
-            found |= {f"cgroup_{name}": int(size) for name, size in rows if name in _KINDS}
-    return found
-
-
-# Of memory.stat: what is charged may be none of the process's own pages.
-_KINDS = (
-    "anon",
-    "file",
-    "shmem",
-    "unevictable",
-    "total_rss",
-    "total_cache",
-    "total_shmem",
-    "total_unevictable",
-)
-
-
-def _memory_files(pid: int) -> Iterator[Path]:
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            yield Path("/sys/fs/cgroup") / path.lstrip("/") / "memory.current"
-        elif "memory" in controllers.split(","):
-            yield Path("/sys/fs/cgroup/memory") / path.lstrip("/") / "memory.usage_in_bytes"

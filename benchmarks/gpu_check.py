@@ -19,7 +19,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from gpu_cases import CASES, Figures, Skipped, Stand, Wrong
+from gpu_cases import CASES, Figures
+from gpu_stand import Skipped, Stand, Wrong
 
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.node_agent.backends.cuda.probe import find
@@ -40,7 +41,8 @@ def main() -> None:
         sys.exit(_without("; ".join(map(str, reasons)) or "NVML knows no device"))
     for reason in (*reasons, *cautions(facts)):
         print(f"note: {reason}")
-    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - for the copies of own_store
+    with tempfile.TemporaryDirectory(prefix="gpu-check-", dir=memory) as folder:
         stand = Stand(facts, gpus, args.job, Path(folder), args.headroom_mib, args.share)
         cases = asyncio.run(_run_all(stand, args.only))
     card = next(iter(gpus.values()))

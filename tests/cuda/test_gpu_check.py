@@ -45,7 +45,7 @@ def dry(
         *arguments,
         benchmarks=benchmarks,
     )
-    (path,) = folder.glob("*-stub-gpu-580.95.05.json")
+    (path,) = folder.glob("*-stub-gpu-*.json")
     return done, json.loads(path.read_text())
 
 
@@ -70,6 +70,7 @@ def test_all_cases_pass_on_the_stub_and_are_written_down(stub: Stub, tmp_path: P
         "torch_backend",
         "endless_work",
         "calls_wait_and_threads_go_on",
+        "own_store",  # needs driver 615
         "other_device",  # not without a cgroup.conf
     }
     (large,) = [case for case in result["cases"] if case["name"] == "large"]
@@ -79,6 +80,18 @@ def test_all_cases_pass_on_the_stub_and_are_written_down(stub: Stub, tmp_path: P
     charged = large["figures"]["charged_to_cgroup"]
     assert (charged is None) == ("cgroup" not in grown)
     assert charged is None or charged * large["figures"]["bytes"] == pytest.approx(grown["cgroup"])
+
+
+def test_copies_of_our_own_are_tried_where_the_driver_lets_us(stub: Stub, tmp_path: Path) -> None:
+    stub.set(version=13040, driver="615.71.09")
+    (stub.folder / "gpus").write_text("".join(f"{uuid} {4 << 30} 0\n" for uuid in stub.uuids))
+
+    done, result = dry(tmp_path, "--only", "own_store")
+
+    assert done.returncode == 0, done.stdout
+    (case,) = result["cases"]
+    assert (case["result"], len(case["figures"]["rounds"])) == ("ok", 3)
+    assert stub.asked("complete")
 
 
 # What a GPU would measure, in place of snapshot_torch.py: a torch that has a device, and these ratios.
@@ -99,8 +112,8 @@ def test_the_torch_backend_is_held_against_plain_copies(
 ) -> None:
     benchmarks = tmp_path / "benchmarks"
     benchmarks.mkdir()
-    for name in ("gpu_check.py", "gpu_cases.py"):
-        (benchmarks / name).write_text((ROOT / "benchmarks" / name).read_text())
+    for path in (ROOT / "benchmarks").glob("gpu_*.py"):
+        (benchmarks / path.name).write_text(path.read_text())
     (benchmarks / "snapshot_torch.py").write_text(ends)
 
     _, said = dry(tmp_path, "--only", "torch", benchmarks=benchmarks)
