@@ -192,6 +192,8 @@ async def test_a_job_that_comes_back_is_saved_until_it_gets_its_turn(
     before = rank.ask("hash")
     context, carried = await here.dumped()
     there = await asyncio.to_thread(Nodes, tmp_path / "there")
+    launcher = stub.start("17", "0:0")  # it has loaded CUDA, and was not saved
+    (stub.folder / f"proc.{launcher.pid}").unlink()
 
     async with there.in_process.coming_back(there.job, context, carried):
         during = there.operations.refresh(there.job)

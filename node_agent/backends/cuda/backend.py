@@ -17,7 +17,6 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import job_processes
 from slurm_interleave.node_agent.backends.cuda import helpers, requirements
 from slurm_interleave.node_agent.backends.cuda.carried import Pairs, Place, pairs
-from slurm_interleave.node_agent.backends.cuda.census import has_loaded_cuda
 from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers, HelperUnusable
 from slurm_interleave.node_agent.backends.cuda.moves import Moves
 from slurm_interleave.node_agent.backends.cuda.probe import probe
@@ -116,7 +115,8 @@ class CudaBackend(Backend):
         place = self._place(record.devices)
         called = {new: old for old, new in record.pairs}  # its processes know their devices by older names
         every, mine = (tuple(called.get(uuid, uuid) for uuid in uuids) for uuids in (place.every, place.mine))
-        return {**asdict(replace(place, every=every, mine=mine)), "bytes": record.bytes}
+        pids = [process.pid for process in record.processes]
+        return {**asdict(replace(place, every=every, mine=mine)), "bytes": record.bytes, "pids": pids}
 
     @override
     def refuses(self, target: Target, carried: Mapping[str, Any]) -> str:
@@ -125,7 +125,7 @@ class CudaBackend(Backend):
 
     @override
     async def came_back(self, target: Target, carried: Mapping[str, Any]) -> str:
-        """Remember as saved what the driver knows as saved: it is asked at the restore."""
+        """Remember as saved who was so before, by process ids, which stay; the restore asks the driver."""
         owner = self._owners().get(target.job)
         if not carried or owner is None:
             return ""
@@ -133,9 +133,9 @@ class CudaBackend(Backend):
             found = await asyncio.to_thread(job_processes.of_job, target.job, owner)
         except OSError as error:
             return str(error)
-        members = tuple(process for process in found if has_loaded_cuda(process.pid))
+        members = tuple(process for process in found if process.pid in carried["pids"])
         if not members:
-            return "none of its processes has loaded libcuda"
+            return "none of the processes is here that had it"
         moved = self._adopted(target, carried)[1]
         self._records.put(target.job, Record(True, members, carried["bytes"], target.devices, moved))
         return ""

@@ -49,7 +49,7 @@ class Census:
         return [
             process
             for process in job_processes.of_job(job, owner)
-            if self._sight.used_by(process.pid) or has_loaded_cuda(process.pid)
+            if self._sight.used_by(process.pid) or _has_loaded_cuda(process.pid)
         ]
 
     async def _counts(self, process: Process) -> bool:
@@ -67,8 +67,7 @@ class Census:
         )
 
 
-def has_loaded_cuda(pid: int) -> bool:
-    """Tell whether a process may use CUDA."""
+def _has_loaded_cuda(pid: int) -> bool:
     try:
         return "/libcuda.so" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:

@@ -175,9 +175,10 @@ class Moves:
         """Make those processes members that are saved or locked; *running*: the others too."""
         await self._sight.look()
         found = await self._census.take(job, self._owner(job))
-        record = self._records.get(job)  # a driver that only toggles does not know whom it has saved
-        saved = record.processes if record is not None and record.saved else ()
-        found += [each for each in saved if each not in found and job_processes.is_alive(each)]
+        if self._toggles and (record := self._records.get(job)) is not None and record.saved:
+            # Such a driver does not know whom it has saved.
+            known = (each for each in record.processes if job_processes.is_alive(each))
+            found += [each for each in known if each not in found]
         self._look_at_variables(gang, job, found)
         gang.add(found)
         await gang.ask_all()
