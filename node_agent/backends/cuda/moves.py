@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent import processes
+from slurm_interleave.node_agent import job_processes, processes
 from slurm_interleave.node_agent.backends.cuda import requirements, table
 from slurm_interleave.node_agent.backends.cuda.census import Census, Unsavable
 from slurm_interleave.node_agent.backends.cuda.gang import Failure, Gang, Limits
