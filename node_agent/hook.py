@@ -32,7 +32,7 @@ def request_of(args: argparse.Namespace) -> dict[str, object]:
     """Return the request that the arguments mean."""
     request: dict[str, object] = {"verb": args.verb, "job": args.job}
     if args.verb == "job-start":
-        for key in ("uid", "gid", "user", "account", "partition", "group", "role", "backend"):
+        for key in ("uid", "gid", "user", "account", "partition", "group", "role", "backend", "restarts"):
             request[key] = getattr(args, key)
         request["devices"] = devices(args.devices) if args.devices else None
     return request
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--job", required=True, help="job id")
     for name in ("uid", "gid", "user", "account", "partition", "group", "role"):
         parser.add_argument(f"--{name}", default="", help=f"the job's {name}")
+    parser.add_argument("--restarts", default="", help="how often Slurm has put the job back into its queue")
     parser.add_argument(
         "--backend",
         default="",

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
@@ -97,7 +98,8 @@ class Jobs:
         """Return a new attempt; if the job's processes were saved they know the token of their own."""
         image = self._images.find(request.job, request.uid, request.group)
         token = image.token if image is not None else secrets.token_urlsafe(32)
-        return Job(request, attempt=uuid.uuid4().hex, token=token, resumes=image is not None)
+        attempt = uuid.uuid4().hex
+        return Job(request, attempt, token, began=time.time(), resumes=image is not None)
 
     async def end(self, job_id: str) -> None:
         """Forget a job with all that it left, and say so to the orchestrator. An unknown one is fine."""
@@ -130,13 +132,15 @@ class Jobs:
             nodes=request.nodes,
             priority=request.priority,
             attendance=job.attendance.value,
+            restarts=request.restarts,
+            started=job.began,
         )
 
     async def _is_same(self, job: Job, request: Request) -> bool:
         alive = await asyncio.to_thread(processes.of_jobs, [job.job_id])
         return not job.ended and is_same_attempt(
             self._operations.refresh(job),
-            same_request=job.request == request,
+            same_request=request.is_like(job.request),
             had_processes=job.had_processes,
             has_processes=bool(alive[job.job_id]),
         )

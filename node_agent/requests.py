@@ -40,6 +40,7 @@ def parse(
         raise BadArgument(
             f"node {node}: job {job}: there is no device {min(strange)}; there are {len(known)}, from 0"
         )
+    said = raw.get("restarts")
     return Request(
         job=job,
         group=parse_group_name(str(raw.get("group") or (reservation.group if reservation else ""))),
@@ -51,6 +52,7 @@ def parse(
         account=parse_label(str(raw.get("account") or "")),
         partition=parse_label(str(raw.get("partition") or "")),
         nodes=reservation.nodes if reservation else (),
+        restarts=None if said in (None, "") else parse_number(said, "restarts", PRIORITY_MAX),
         priority=parse_number(raw.get("priority") or 0, "priority", PRIORITY_MAX, -PRIORITY_MAX),
     )
 

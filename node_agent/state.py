@@ -59,7 +59,14 @@ class Request:
     pid: int = 0  # of the process that a job without Slurm ends with; 0: none
     started: int = 0  # when that process started, as processes.Process has it
     priority: int = 0  # for policy "priority", where there is no Slurm
+    restarts: int | None = None  # how often Slurm had put the job back into its queue; None: not said
     backend: str = ""  # who is to move its state, as in app_channel+sim; empty: whoever the job registers
+
+    def is_like(self, other: Request) -> bool:
+        """Tell whether both say the same; a step of a job does not always know its restarts."""
+        if None in (self.restarts, other.restarts):
+            return replace(self, restarts=None) == replace(other, restarts=None)
+        return self == other
 
 
 @dataclass
@@ -69,6 +76,7 @@ class Job:
     request: Request
     attempt: str
     token: str
+    began: float = 0.0  # seconds since the Unix epoch; 0: an earlier release did not say
     context: JobContext = field(default_factory=JobContext)
     ended: bool = False  # its end was asked for, and is to be carried out
     had_processes: bool = False

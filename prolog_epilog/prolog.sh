@@ -16,7 +16,7 @@ read_settings "$here"
 
 set -- job-start --socket="$run_dir/agent.sock" --job="${SLURM_JOB_ID:-}" --uid="${SLURM_JOB_UID:-}" \
     --gid="${SLURM_JOB_GID:-}" --user="${SLURM_JOB_USER:-}" --account="${SLURM_JOB_ACCOUNT:-}" \
-    --partition="${SLURM_JOB_PARTITION:-}" --group="$group"
+    --partition="${SLURM_JOB_PARTITION:-}" --restarts="${SLURM_JOB_RESTART_COUNT:-}" --group="$group"
 # Empty in lane and token mode: the agent then takes the devices that the orchestrator assigned.
 [ -z "${SLURM_JOB_GPUS:-}" ] || set -- "$@" --devices="$SLURM_JOB_GPUS"
 hook "$@" || log "prolog: job ${SLURM_JOB_ID:-}: not registered; its first acquire will say so"

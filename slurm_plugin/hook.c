@@ -88,9 +88,9 @@ static int hook_spawn(const char *path, char *const argv[], pid_t *pid)
 
 int hook_job_start(const char *hook, const char *run_dir, const struct job_start *job)
 {
-	char path[PATH_MAX], words[8][PATH_MAX + 32];
+	char path[PATH_MAX], words[9][PATH_MAX + 32];
 	char verb[] = "job-start";
-	char *argv[11] = {path, verb};
+	char *argv[12] = {path, verb};
 	pid_t pid;
 
 	if (hook_find(hook, path, sizeof(path)) < 0)
@@ -102,8 +102,9 @@ int hook_job_start(const char *hook, const char *run_dir, const struct job_start
 	snprintf(words[4], sizeof(words[4]), "--user=%s", job->user);
 	snprintf(words[5], sizeof(words[5]), "--account=%s", job->account);
 	snprintf(words[6], sizeof(words[6]), "--partition=%s", job->partition);
-	snprintf(words[7], sizeof(words[7]), "--group=%s", job->group);
-	for (size_t i = 0; i < 8; i++)
+	snprintf(words[7], sizeof(words[7]), "--restarts=%s", job->restarts);
+	snprintf(words[8], sizeof(words[8]), "--group=%s", job->group);
+	for (size_t i = 0; i < 9; i++)
 		argv[i + 2] = words[i];
 	if (hook_spawn(path, argv, &pid) < 0)
 		return (-1);

@@ -39,6 +39,7 @@ struct job_start {
 	const char *account;
 	const char *partition;
 	const char *group;
+	const char *restarts; /* how often Slurm has put the job back; empty: nobody knows */
 };
 
 /*

@@ -112,8 +112,9 @@ static void job_variable(spank_t sp, const char *name, char *value, int size)
  */
 static int registered_late(spank_t sp, const char *group)
 {
-	char run_dir[PATH_MAX], user[256] = "", account[256], partition[256], names[4096];
-	struct job_start job = {context.job_id, 0, 0, user, account, partition, group};
+	char run_dir[PATH_MAX], user[256] = "", account[256], partition[256], names[4096], restarts[16] = "";
+	struct job_start job = {context.job_id, 0, 0, user, account, partition, group, restarts};
+	uint32_t count = 0;
 	struct passwd entry, *found = NULL;
 
 	if (spank_get_item(sp, S_JOB_UID, &job.uid) != ESPANK_SUCCESS ||
@@ -124,6 +125,9 @@ static int registered_late(spank_t sp, const char *group)
 		snprintf(user, sizeof(user), "%s", entry.pw_name);
 	job_variable(sp, "SLURM_JOB_ACCOUNT", account, sizeof(account));
 	job_variable(sp, "SLURM_JOB_PARTITION", partition, sizeof(partition));
+	/* 0 in steps that do not know it, and SLURM_RESTART_COUNT may be that of the job which submitted this one. */
+	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &count) == ESPANK_SUCCESS && count > 0)
+		snprintf(restarts, sizeof(restarts), "%u", count);
 	if (hook_job_start(context.args.hook, run_dir, &job) < 0)
 		return (-1);
 	return (environment_load());

@@ -55,6 +55,8 @@ class Part:
     bytes: int = 0  # of the saved context
     operation: str = ""  # the snapshot or restore under way: written before the agent is told
     token_sha256: str = ""  # hex; whoever shows the token is the job
+    restarts: int = -1  # how often Slurm had put the job back into its queue; -1: not said
+    started: float = 0.0  # when the attempt began, by its node's clock; 0: not said
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,8 @@ parts = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("operation", name(), nullable=False),
     sa.Column("token_sha256", sa.String(64), nullable=False),
+    sa.Column("restarts", sa.BigInteger, nullable=False),
+    sa.Column("started", sa.Double, nullable=False),
     **SMALL,
 )
 

@@ -32,6 +32,8 @@ class Registration:
     fault: str = ""
     priority: int = 0  # of a job without Slurm; 0: none is said
     attendance: Attendance = Attendance.UNKNOWN
+    restarts: int = -1  # how often Slurm had put the job back into its queue; -1: not said
+    started: float = 0.0  # by its node's clock; 0: not said
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.attendance import Absences
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.clears import Clears
+from slurm_interleave.orchestrator.core.runs import are_two_runs, came_later, is_another_run
 from slurm_interleave.orchestrator.core.state import IN_MOTION, State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.sql.rows import Key, Member, Part
@@ -101,7 +102,7 @@ class Nodes:
         state, key = self._state, Key(job.job_id, job.group)
         state.draining.discard(job.job_id)
         member = state.members.get(key)
-        if member is None or member.over or self._runs_elsewhere(key, job):
+        if member is None or member.over or self._is_another_run(key, job):
             self._start_again(key, job, at)
         elif not member.nodes:
             state.put_member(replace(member, nodes=job.nodes))
@@ -116,6 +117,8 @@ class Nodes:
             job.context,
             job.bytes,
             token_sha256=job.token_sha256,
+            restarts=job.restarts,
+            started=job.started,
         )
         if job.priority:
             state.priorities[job.job_id] = job.priority
@@ -129,15 +132,18 @@ class Nodes:
     def _is_stale(self, node: str, key: Key, job: ev.Registration, *, hello: bool) -> bool:
         """Tell whether this attempt is over, and a later one runs: an agent that was away does not know."""
         state = self._state
-        if key not in state.members or not self._runs_elsewhere(key, job):
+        if key not in state.members or not self._is_another_run(key, job):
             return False
+        if job.attempt in self._ended.get(node, ()):
+            return True
+        later = came_later(state.parts[key].values(), job)
+        if later is not None:
+            return not later
         here = any(other != node and other in state.nodes_up for other in state.parts[key])
-        return job.attempt in self._ended.get(node, ()) or (hello and here)
+        return hello and here
 
-    def _runs_elsewhere(self, key: Key, job: ev.Registration) -> bool:
-        """Tell whether *job* is another run of the member than the one that is known: on other nodes."""
-        known = self._state.members[key].nodes
-        return bool(known and job.nodes) and set(known) != set(job.nodes)
+    def _is_another_run(self, key: Key, job: ev.Registration) -> bool:
+        return is_another_run(self._state.parts[key].values(), self._state.members[key].nodes, job)
 
     def _drop_aside(self, node: str, attempt: str = "") -> None:
         for place, job in list(self._aside.items()):
@@ -152,15 +158,17 @@ class Nodes:
                 self.register(node, job, at)
 
     def _start_again(self, key: Key, job: ev.Registration, at: float) -> None:
-        """Make the member anew. A part on a node of the new run, whose agent is here, belongs to that run:
-        Slurm starts a job again only when its last run is cleaned up on all nodes that answer.
+        """Make the member anew. A part on a node of the new run, whose agent is here, belongs to that run
+        unless Slurm has put the job back since: it starts a job again only when its last run is cleaned up on
+        all nodes that answer.
         """
         state = self._state
         if key in state.members:
             self._leave(key, at)
             self._forget_troubles(key)
         for part in list(state.parts.get(key, {}).values()):
-            if part.node in state.nodes_up and (part.node in job.nodes or not job.nodes):
+            here = part.node in state.nodes_up and (part.node in job.nodes or not job.nodes)
+            if here and not are_two_runs(part, job):
                 continue
             self._ended.setdefault(part.node, set()).add(part.attempt)
             state.drop_part(part)

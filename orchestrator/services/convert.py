@@ -85,6 +85,8 @@ def registration(job: pb.JobReport, node: str) -> Registration:
         priority=parse_number(job.priority, f"job {job_id}: priority", PRIORITY_MAX, -PRIORITY_MAX),
         fault=parse_reason(job.fault),
         attendance=_attendance(job.attendance),
+        restarts=_restarts(job_id, job),
+        started=parse_moment(job.started, f"job {job_id}: when it started"),
     )
 
 
@@ -162,6 +164,12 @@ def context(word: str) -> Context:
         return Context(word)
     except ValueError:
         return Context.UNKNOWN
+
+
+def _restarts(job_id: str, job: pb.JobReport) -> int:
+    if not job.HasField("restarts"):
+        return -1
+    return parse_number(job.restarts, f"job {job_id}: restarts", PRIORITY_MAX)
 
 
 def _attendance(word: str) -> Attendance:

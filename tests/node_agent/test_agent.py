@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,22 @@ async def test_a_start_after_the_job_ran_is_a_clean_new_attempt(
     assert over.attempt == first.attempt != second.attempt
     assert second.context == "none"
     assert environment(folder, OURS)["INTERLEAVE_TOKEN"] != token
+
+
+async def test_a_start_after_slurm_put_the_job_back_is_a_new_attempt_that_says_when_it_began(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    before = time.time()
+    await start_job(folder, restarts="0")
+    first = await orchestrator.hears("started")
+    await start_job(folder)  # by a step, which does not know
+    again = await orchestrator.hears("started")
+    await start_job(folder, restarts="1")
+    over, second = await orchestrator.hears("over"), await orchestrator.hears("started")
+
+    assert first.attempt == again.attempt == over.attempt != second.attempt
+    assert (first.restarts, again.restarts, second.restarts) == (0, 0, 1)
+    assert before <= first.started == again.started < second.started <= time.time()
 
 
 async def test_an_end_leaves_nothing(

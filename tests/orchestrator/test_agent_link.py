@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -10,8 +13,9 @@ import pytest
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.placement.plan import Placement
+from slurm_interleave.sql.rows import Key
 from tests.orchestrator.fake_agent import FakeAgent, agent
-from tests.orchestrator.serving import Client, eventually
+from tests.orchestrator.serving import Client, eventually, serving
 
 
 async def test_the_welcome_names_the_cluster_and_the_reservations_of_the_node(
@@ -100,6 +104,33 @@ async def test_a_job_that_the_returned_agent_does_not_name_is_over(client: Clien
     await n1.connect()
 
     assert (await asyncio.wait_for(waiting, 5)).success
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "n1": {"attempt": "1", "restarts": 0, "started": 1e9},
+    "n2": {"attempt": "2", "restarts": 1, "started": 2e9},
+}
+
+
+@pytest.mark.parametrize("order", [("n1", "n2"), ("n2", "n1")])
+async def test_after_a_restart_an_agent_that_missed_an_epilog_does_not_end_the_job_s_next_run(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    async with serving(tmp_path) as one, agent(f"127.0.0.1:{one.port}", "n2") as n2:
+        await n2.start("a", nodes=["n2"], **RUNS["n2"])
+        await one.arbiter.acquire_lease("a", "demo")
+    async with serving(tmp_path) as one, contextlib.AsyncExitStack() as stack:
+        for node in order:
+            fake = FakeAgent(f"127.0.0.1:{one.port}", node)
+            known = {"job_id": "a", "group": "demo", "devices": [0], "context": "none", "nodes": [node]}
+            fake.jobs["a"] = pb.JobReport(**known, **RUNS[node])
+            stack.push_async_callback(fake.close)
+            await fake.connect()
+            if node == "n1":
+                await fake.end("a")
+            await fake.start("b", "other")  # all that it said before has been heard
+
+        assert Key("a", "demo") in one.arbiter.core.state.leases
 
 
 async def test_a_restore_is_ordered_with_its_snapshot_in_one_go(client: Client, n1: FakeAgent) -> None:

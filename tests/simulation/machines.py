@@ -188,6 +188,7 @@ def boundary(world: World) -> Iterator[None]:
         (processes, "of_jobs", world.processes_of),
         (watch, "is_over_in_slurm", world.is_over_in_slurm),
         (jobs, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"attempt-{next(numbers)}"))),
+        (jobs, "time", SimpleNamespace(time=lambda: DAYS_S + world.loop.time())),
         (jobs, "secrets", SimpleNamespace(token_urlsafe=lambda _: f"token-{next(numbers)}")),
         (results, "time", clock),
         (recorder, "time", clock),

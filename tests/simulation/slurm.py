@@ -36,6 +36,7 @@ class Run:
     places: dict[str, tuple[int, ...]]
     size: int
     turns: int  # that it still wants
+    restarts: int = 0
     process: Process | None = None
     over: bool = False  # by Slurm's books
     environment: dict[str, str] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Slurm:
         self._ids = itertools.count(1)
         self.process = Process(world.loop, "slurm")
 
-    def submit(self, turns: int, job: str = "") -> None:
+    def submit(self, turns: int, job: str = "", restarts: int = 0) -> None:
         """Start a job, or the next run of one, on devices by dice."""
         dice, up = self._world.dice, [node.name for node in self._world.nodes.values() if node.up]
         if not up:
@@ -70,7 +71,7 @@ class Slurm:
         assert max(indices) < DEVICES
         group = dice.among(self._world.groups)
         job = job or str(next(self._ids))
-        run = Run(job, group, dict.fromkeys(names, indices), dice.number(20, 90), turns)
+        run = Run(job, group, dict.fromkeys(names, indices), dice.number(20, 90), turns, restarts)
         self.runs[job] = run
         self.process.spawn(self._life(run), f"job {job}")
 
@@ -156,6 +157,7 @@ class Slurm:
                     job=run.job,
                     group=run.group,
                     devices=devices,
+                    restarts=run.restarts,
                     uid=1000,
                     gid=1000,
                 )
@@ -185,25 +187,23 @@ class Slurm:
         """On each node, and slurmctld's; any may be late, twice or missed."""
         world, dice = self._world, self._world.dice
         ends = [self._epilog(run, world.nodes[name]) for name in run.places]
-        heard = await asyncio.gather(*ends)
+        await asyncio.gather(*ends)
         await self._slurmctld_epilog(run)
         if world.places:
             await self._unreserve(run)
         del self.runs[run.job]
-        if world.places and all(heard) and run.turns > 0 and dice.chance(0.3):
-            self.submit(run.turns, run.job)  # requeued
+        if world.places and run.turns > 0 and dice.chance(0.3):
+            self.submit(run.turns, run.job, run.restarts + 1)  # requeued, whoever has heard of its end
 
-    async def _epilog(self, run: Run, node: Node) -> bool:
-        """Tell the agent, or do not; return whether it has heard."""
-        dice, heard = self._world.dice, False
+    async def _epilog(self, run: Run, node: Node) -> None:
+        """Tell the agent, or do not."""
+        dice = self._world.dice
         await asyncio.sleep(dice.about(0.2))
         if dice.chance(0.15):
-            return False
+            return
         for _ in range(1 + dice.chance(0.1)):
             with contextlib.suppress(ConnectionError):
                 await call_hook(self._world, str(node.folder / "run" / "agent.sock"), "job-end", job=run.job)
-                heard = True
-        return heard
 
     async def _slurmctld_epilog(self, run: Run) -> None:
         dice = self._world.dice

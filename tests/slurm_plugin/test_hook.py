@@ -17,7 +17,7 @@ HOOK_C = r"""
 
 int main(int argc, char **argv)
 {
-	struct job_start job = {17, 1000, 100, "alice", "a c", "interleave", argv[2]};
+	struct job_start job = {17, 1000, 100, "alice", "a c", "interleave", argv[2], "1"};
 
 	return (argc == 3 && hook_job_start(argv[1], "/run/x", &job) == 0 ? 0 : 1);
 }
@@ -51,7 +51,7 @@ def test_the_hook_gets_the_job_as_arguments_and_nothing_else(
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "seen").read_text().splitlines() == [
         *("job-start", "--socket=/run/x/agent.sock", "--job=17", "--uid=1000", "--gid=100"),
-        *("--user=alice", "--account=a c", "--partition=interleave", f"--group={group}"),
+        *("--user=alice", "--account=a c", "--partition=interleave", "--restarts=1", f"--group={group}"),
     ]
     env = dict(line.partition("=")[::2] for line in (tmp_path / "env").read_text().splitlines())
     assert env["PATH"].endswith(":/usr/bin:/sbin:/bin")

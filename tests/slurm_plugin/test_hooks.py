@@ -19,6 +19,7 @@ JOB = {
     "SLURM_JOB_USER": "alice",
     "SLURM_JOB_ACCOUNT": "acc",
     "SLURM_JOB_PARTITION": "interleave",
+    "SLURM_JOB_RESTART_COUNT": "2",
     "SLURMD_NODENAME": "n1",
 }
 OURS = {**JOB, "SPANK_INTERLEAVE_GROUP": "demo"}
@@ -94,7 +95,7 @@ def test_each_script_is_sound_shell(script: str) -> None:
 def test_prolog_gives_the_agent_of_its_node_all_it_knows(node: Node) -> None:
     assert node.run("prolog.sh", OURS) == [
         *("job-start", f"--socket={node.root}/run/n1/agent.sock", "--job=17", "--uid=1000", "--gid=100"),
-        *("--user=alice", "--account=acc", "--partition=interleave", "--group=demo"),
+        *("--user=alice", "--account=acc", "--partition=interleave", "--restarts=2", "--group=demo"),
     ]
 
 

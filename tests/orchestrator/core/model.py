@@ -32,6 +32,8 @@ class Local:
     context: Context = Context.NONE
     fault: str = ""
     dead: bool = False  # its processes have ended; its epilog is still to come
+    restarts: int = 0
+    started: float = 0.0
 
 
 @dataclass
@@ -210,4 +212,6 @@ def registration(local: Local, context: Context | None = None) -> ev.Registratio
         bytes=_BYTES,
         fault=local.fault,
         token_sha256=local.attempt,
+        restarts=local.restarts,
+        started=local.started,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted, StaleLease
-from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
@@ -25,6 +25,7 @@ class Job:
     attempt: str
     places: dict[str, tuple[int, ...]]
     to_start: list[str]
+    restarts: int
     uses_devices: bool = True
     killed: bool = False
     call: ev.CallId | None = None  # it waits for an answer
@@ -45,6 +46,7 @@ class System:
     instance: int = 1
     calls: int = 0
     attempts: int = 0
+    prologs: int = 0
 
     def __post_init__(self) -> None:
         self.core = Core(self.memory.remembered(), self.instance)
@@ -131,20 +133,23 @@ class System:
             self.tell(ev.Away(self.now, call, cut=True))
 
     def may_launch(self, job_id: str) -> bool:
-        """Tell whether Slurm may start the job: its last run is cleaned up on all nodes that answer."""
-        cleaned = all(job_id not in a.locals for a in self.agents.values() if a.connected)
-        return job_id not in self.jobs or (self.jobs[job_id].killed and cleaned)
+        """Tell whether Slurm may start the job: no process of its last run lives, heard of or not."""
+        return job_id not in self.jobs or self.jobs[job_id].killed
 
     def launch(self, job_id: str, group: str, places: dict[str, tuple[int, ...]], *, uses: bool) -> None:
         """Slurm starts a job, whose prologs are still to come."""
         self.attempts += 1
-        self.jobs[job_id] = Job(Key(job_id, group), f"a{self.attempts}", places, sorted(places), uses)
+        restarts = self.jobs[job_id].restarts + 1 if job_id in self.jobs else 0
+        attempt = f"a{self.attempts}"
+        self.jobs[job_id] = Job(Key(job_id, group), attempt, places, sorted(places), restarts, uses)
 
     def start_part(self, job: Job, node: str) -> None:
         """The prolog of a node."""
         job.to_start.remove(node)
         nodes = tuple(sorted(job.places))
+        self.prologs += 1
         local = Local(*job.key, f"{job.attempt}-{node}", job.places[node], nodes)
+        local.restarts, local.started = job.restarts, float(self.prologs)
         self.agents[node].start(local, self.now)
 
     def kill(self, job: Job) -> None:
@@ -197,11 +202,6 @@ class System:
             agent.lose_link()
         for job in self.jobs.values():
             job.lost = job.call is not None
-        # What a node missed is known to one life of the orchestrator alone; the next one relies on epilogs.
-        for agent in self.agents.values():
-            for job_id, local in list(agent.locals.items()):
-                if local.attempt != f"{self.jobs[job_id].attempt}-{agent.node}":
-                    agent.end(job_id, self.now)
         self.core = Core(self.memory.remembered(), self.instance)
         commands = self.core.start(self.now)
         self.memory.record(commands)
@@ -214,9 +214,13 @@ class System:
         self.tell(wake)
 
     def check_rows(self) -> None:
-        """At most one holder a device, by the rows; and where it is held, nobody else's state is there."""
+        """At most one holder a device, by the rows; and no run that lives is taken for one that is over."""
         held: dict[tuple[str, int], Key] = {}
         state = self.core.state
         for key in state.leases:
             for device in state.devices(key):
                 assert held.setdefault(device, key) == key, f"{device} is held twice"
+        for job in self.jobs.values():
+            ended = self.memory.slices.get(job.epoch)
+            over = ended is not None and ended.state is SliceState.JOB_ENDED
+            assert not over, f"lease {job.epoch} has ended with {job.key}, which lives"

@@ -91,11 +91,29 @@ class Turns(RuleBasedStateMachine):
         job_id = among(free_names(self.system), pick)
         self.system.launch(job_id, group, where, uses=uses > 0)
         if not slowly:
-            job = self.system.jobs[job_id]
-            for node in list(job.to_start):
-                self.system.start_part(job, node)
-                while self.system.agents[node].connected and self.system.agents[node].outbox:
-                    self.system.deliver(self.system.agents[node])
+            self.start_all(self.system.jobs[job_id])
+
+    def start_all(self, job: Job) -> None:
+        for node in list(job.to_start):
+            self.system.start_part(job, node)
+            while self.system.agents[node].connected and self.system.agents[node].outbox:
+                self.system.deliver(self.system.agents[node])
+
+    @when(alive)
+    @rule(pick=picks, where=places, deaf=st.booleans(), restart=st.booleans())
+    def requeue(self, pick: int, where: dict[str, Any], deaf: bool, restart: bool) -> None:
+        """Slurm puts a job back and starts it again, and no epilog was heard of."""
+        job = among(alive(self.system), pick)
+        self.system.kill(job)
+        if deaf and connected(self.system):
+            self.system.disconnect(among(connected(self.system), pick))
+        self.system.launch(job.key.job_id, job.key.group, where, uses=True)
+        again = self.system.jobs[job.key.job_id]
+        self.start_all(again)
+        if restart:
+            self.restart(nodes_back=False)
+        if self.system.may_acquire(again):
+            self.system.acquire(again)
 
     @when(starting)
     @rule(pick=picks)
