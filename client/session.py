@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import os
 import sys
 import threading
@@ -33,7 +32,6 @@ _REGISTRATION_GRACE_S = 30.0
 _LAST_WORD_S = 60.0
 _YIELD_TRY_S = 1.0
 _ATTEND_S = 2.0
-_ABANDON_S = 10.0  # after that the orchestrator has forgotten who did not come back
 # Who waits longer than this is told his place in the queue.
 _PATIENCE_S = 1.0
 
@@ -76,6 +74,7 @@ class Session:
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
         self._delivery: threading.Thread | None = None
+        self.heard_by = ""  # the name of the acquire that was told of the last lease
         self._attending = 0  # the process whose turns the node's agent knows of
 
     def acquire(self, phase: str, timeout_s: float | None) -> Lease:
@@ -89,10 +88,12 @@ class Session:
         told = _Telling(self.member, self._tell, began)
         self._attend()
         try:
-            return self._until_granted(phase, timeout_s, began, told, name)
+            lease = self._until_granted(phase, timeout_s, began, told, name)
         except BaseException:
             self._abandon(name)
             raise
+        self.heard_by = name
+        return lease
 
     def _attend(self) -> None:
         """Tell the node's agent that this process takes turns: when it is gone, its lease need not last.
@@ -196,13 +197,15 @@ class Session:
             thread.start()
 
     def _yield_once(self, epoch: int, name: str = "") -> int:
-        request = pb.YieldRequest(job_id=self.member.job_id, group=self.member.group, epoch=epoch)
+        request = pb.YieldRequest(
+            job_id=self.member.job_id, group=self.member.group, epoch=epoch, call=name or self.heard_by
+        )
         reply = self._stub().Yield(request, timeout=_YIELD_TRY_S, metadata=self._credentials(name))
         return int(reply.pending_waiters)
 
     def _deliver(self, epoch: int, name: str = "") -> None:
-        attempt, until = 0, time.monotonic() + (_ABANDON_S if name else math.inf)
-        while time.monotonic() < until:
+        attempt = 0
+        while True:
             time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
             try:

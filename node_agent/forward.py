@@ -9,7 +9,6 @@ message has the same fields.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from typing import Any
@@ -65,8 +64,15 @@ class Forwarder(grpc.GenericRpcHandler):
     async def _abandon(self, request: bytes, named: Metadata) -> None:
         """Give back what was granted to a caller who is gone."""
         call: Any = self._channel.unary_unary(_YIELD)
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            await call(request, metadata=named, timeout=_ABANDON_S, wait_for_ready=True)
+        while True:
+            try:
+                await call(request, metadata=named, timeout=_ABANDON_S, wait_for_ready=True)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _OUTAGE | {grpc.StatusCode.DEADLINE_EXCEEDED}:
+                    return
+            else:
+                return
+            await asyncio.sleep(_AGAIN_S)
 
     async def _forward(self, method: str, request: bytes, context: Any, metadata: Metadata) -> bytes:
         # A deadline or a cancel of the caller cancels this coroutine, and by that the call below.

@@ -92,7 +92,7 @@ class Arbiter:
         place kept. Raises what refuses the call, and `NotInTime`.
         """
         call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
-        event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent)
+        event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent, name)
         commands = self._decide(event)
         with self._callers.waiting(call, rows.Key(job_id, groups[0]), name) as caller:
             self._recorder.submit(commands)
@@ -107,6 +107,7 @@ class Arbiter:
         """Forget the acquire *name*, that its client gave up; give back what it was granted."""
         for call in self._callers.named(rows.Key(job_id, group), name):
             await self.tell(ev.Cancel(self._clock(), call))
+        await self.tell(ev.Abandon(self._clock(), job_id, name))
 
     async def acquire_lease(
         self, job_id: str, group: str, within_s: float | None = None, name: str = ""
@@ -139,9 +140,9 @@ class Arbiter:
         finally:
             self._watchers.discard(changed)
 
-    async def yield_lease(self, job_id: str, group: str, epoch: int) -> int:
-        """End a lease; return how many members it kept waiting."""
-        commands = await self.tell(ev.Yield(self._clock(), job_id, group, epoch))
+    async def yield_lease(self, job_id: str, group: str, epoch: int, call: str = "") -> int:
+        """End a lease, if no acquire after *call* was told of it; return how many it kept waiting."""
+        commands = await self.tell(ev.Yield(self._clock(), job_id, group, epoch, call))
         return next(command.pending for command in commands if isinstance(command, cmd.Yielded))
 
     async def clear(

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 def journal(command: cmd.Command) -> None:
     """Log *command* if an operator would want to see it."""
     match command:
-        case cmd.Put(row=rows.Lease() as lease):
+        case cmd.Put(row=rows.Lease() as lease, new=True):
             log.info(
                 "lease.granted",
                 extra={

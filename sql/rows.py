@@ -96,6 +96,8 @@ class Lease:
     restore_s: float = 0.0  # and the slowest node's restore
     switch_bytes: int = 0
     told: int = 0  # the epoch that the job knows, where a rule took its lease and gave it a new one
+    heard_by: str = ""  # the acquire, by its name, that was told of it last; empty: it has none
+    alone: bool = False  # no other was told of it
 
     @property
     def known(self) -> tuple[int, ...]:

@@ -179,6 +179,8 @@ leases = sa.Table(
     sa.Column("restore_s", sa.Double, nullable=False),
     sa.Column("switch_bytes", sa.BigInteger, nullable=False),
     sa.Column("told", sa.BigInteger, nullable=False),
+    sa.Column("heard_by", name(), nullable=False),
+    sa.Column("alone", sa.Boolean, nullable=False),
     **SMALL,
 )
 

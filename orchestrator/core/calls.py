@@ -56,8 +56,8 @@ class Calls:
                 raise JobFaulted(f"{key} is faulted: {state.members[key].fault}")
         wanted = [key for key in keys if key not in state.leases]
         if not wanted:
+            self._come_back(keys, event)
             leases = [state.leases[key] for key in keys]
-            self._come_back(keys, event.call)
             state.out.append(Grant(leases[0], frozenset({event.call}), tuple(leases[1:])))
             return None, False
         claim = self._claim_of(wanted)
@@ -65,17 +65,22 @@ class Calls:
         if claim is None:
             claim = self._queue(event, wanted)
         state.attach(claim, {event.call})
+        name, alone = state.askers.get(claim, (event.name, bool(event.name)))
+        state.askers[claim] = event.name or name, alone and event.name == name
         state.touch(state.claimed_devices(claim))
         return claim, new
 
-    def _come_back(self, keys: list[Key], call: ev.CallId) -> None:
-        """Put *call* in the place of those that were to hear of the grant and are away.
+    def _come_back(self, keys: list[Key], event: ev.Acquire) -> None:
+        """Put the call in the place of those that were to hear of the grant and are away.
 
         Other leases were not made for this call, so its end must not end them; nor must theirs, from now on.
         """
         calls = self._state.calls.get(keys[0])
-        if calls and calls <= self._state.away.keys():
-            self._state.attach(keys[0], {call})
+        unheard = bool(calls and calls <= self._state.away.keys())
+        for key in keys:
+            self._state.hear(key, event.name, alone=unheard and bool(event.name))
+        if unheard:
+            self._state.attach(keys[0], {event.call})
         else:
             self._state.heard.update(keys)
 
@@ -119,7 +124,9 @@ class Calls:
         lease, waiter = state.leases.get(key), state.waiters.get(key)
         if lease is not None and event.epoch in (0, *lease.known):
             state.out.append(Yielded(state.book.depth(state.devices(key))))
-            state.end_lease(key, SliceState.YIELDED, event.at)
+            # Else it is late: its process may be gone, and another one of the job has the lease by now.
+            if not event.call or event.call == (lease.heard_by or event.call):
+                state.end_lease(key, SliceState.YIELDED, event.at)
         elif waiter is not None and waiter.told and event.epoch in (0, waiter.told):
             # Its lease was taken by a rule, and now it does not want it back.
             state.drop_waiter(key)
@@ -138,6 +145,13 @@ class Calls:
         if not event.epoch and key not in state.yielded and holder is not None:
             raise NotTheHolder(f"{key}: the devices are held by another job of the group; nothing changed")
         state.out.append(Yielded(state.book.depth(state.devices(key))))
+
+    def abandon(self, event: ev.Abandon) -> None:
+        """End what an acquire was granted that is given up, also if that was before a restart."""
+        for key in self._state.leases_of(event.job_id):
+            lease = self._state.leases[key]
+            if lease.alone and lease.heard_by == event.name:
+                self._state.end_lease(key, SliceState.YIELDED, event.at)
 
     def cancel(self, event: ev.Cancel) -> Key | None:
         """Forget a caller; return the waiter that nobody waits for any more, if it was one.

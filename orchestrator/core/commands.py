@@ -20,9 +20,10 @@ class Verb(str, Enum):
 
 @dataclass(frozen=True)
 class Put:
-    """Remember *row*, in place of an earlier one with the same key."""
+    """Remember *row*, in place of an earlier one with the same key; *new*: a log should say so."""
 
     row: Row
+    new: bool = True
 
 
 @dataclass(frozen=True)

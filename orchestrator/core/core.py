@@ -71,7 +71,7 @@ class Core:
                 self._acquire(event)
             case ev.Yield():
                 self.calls.yield_(event)
-            case ev.Cancel() | ev.Away():
+            case ev.Cancel() | ev.Away() | ev.Abandon():
                 self._goes(event)
             case ev.Wake() | ev.HoldCheck() | ev.AbsenceCheck():
                 self._timer(event)
@@ -110,9 +110,12 @@ class Core:
             self.habits.acquired(waiter, event.at)
             self.limits.queued(waiter, event.at)
 
-    def _goes(self, event: ev.Cancel | ev.Away) -> None:
+    def _goes(self, event: ev.Cancel | ev.Away | ev.Abandon) -> None:
         if isinstance(event, ev.Away):
             self.calls.away(event)
+            return
+        if isinstance(event, ev.Abandon):
+            self.calls.abandon(event)
             return
         waiter = self.calls.cancel(event)
         if waiter is not None:

@@ -116,6 +116,7 @@ class Acquire:
     call: CallId
     also: tuple[str, ...] = ()
     independent: bool = False
+    name: str = ""  # that its client gave it, the same in all tries; empty: none
 
 
 @dataclass(frozen=True)
@@ -140,12 +141,25 @@ class Away:
 
 @dataclass(frozen=True)
 class Yield:
-    """A member gives its devices up; epoch 0 means whichever lease it holds."""
+    """A member gives its devices up; epoch 0 means whichever lease it holds.
+
+    *call* names the acquire whose turn ends: if another was told of the same lease since, it goes on.
+    """
 
     at: float
     job_id: str
     group: str
     epoch: int
+    call: str = ""
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """The client of the acquire *name* has given up, and no call of it is known any more."""
+
+    at: float
+    job_id: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -241,7 +255,7 @@ class Wake:
     seq: int
 
 
-CallEvent = Acquire | Cancel | Away | Yield | Wake | HoldCheck | AbsenceCheck | Revoke | Clear
+CallEvent = Acquire | Cancel | Away | Abandon | Yield | Wake | HoldCheck | AbsenceCheck | Revoke | Clear
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
 JobEvent = Weigh | Suspended | Draining
 Event = CallEvent | NodeEvent | JobEvent

@@ -43,6 +43,7 @@ class State:
         self.on_node: dict[str, dict[Key, None]] = {}
         self.tokens: dict[str, Key] = {}
         self.waiters: dict[Key, Waiter] = {}
+        self.askers: dict[Key, tuple[str, bool]] = {}  # of a waiter: as `heard_by` and `alone` of a lease
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
         self.heard: set[Key] = set()  # holders that have asked again since their grant
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
@@ -218,6 +219,7 @@ class State:
         for member in waiter.keys:
             del self.claims[member]
         del self.keeping[key]
+        self.askers.pop(key, None)
         self.book.dequeue(key, devices)
         self.touch(devices)
         self._emit(Drop(waiter), *waiter.keys)
@@ -251,6 +253,13 @@ class State:
         for device in self.devices(key):
             self.book.holders[device] = key
         self._emit(Put(lease), key)
+
+    def hear(self, key: Key, name: str, *, alone: bool) -> None:
+        """Note that the acquire *name* is told of a lease that its job holds already."""
+        lease = self.leases[key]
+        if not name or name != lease.heard_by:
+            self.leases[key] = replace(lease, heard_by=name or lease.heard_by, alone=alone)
+            self.out.append(Put(self.leases[key], new=False))
 
     def next_epoch(self) -> int:
         """Return a new epoch, and remember that it is taken."""

@@ -142,6 +142,7 @@ class Turns:
     def _grant(self, key: Key, at: float) -> None:
         state = self._state
         waiter, cost = state.waiters[key], self._switches.costs.pop(key, None)
+        heard_by, alone = state.askers.get(key, ("", False))
         calls = state.drop_waiter(key)
         leases = [
             Lease(
@@ -158,6 +159,8 @@ class Turns:
                 restore_s=cost.restore_s if cost else 0.0,
                 switch_bytes=cost.bytes if cost else 0,
                 told=waiter.told,
+                heard_by=heard_by,
+                alone=alone,
             )
             for member in waiter.keys
         ]

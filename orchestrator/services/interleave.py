@@ -13,7 +13,7 @@ from slurm_interleave.client.connect import Call
 from slurm_interleave.client.core.errors import UnknownGroup, WrongState
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_phase
-from slurm_interleave.client.core.values import parse_seconds
+from slurm_interleave.client.core.values import parse_seconds, parse_word
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -77,7 +77,8 @@ class InterleaveService(rpc.InterleaveServicer):
         if name := call_name(context):
             await self._arbiter.abandon(job_id, group, name)
             return pb.YieldReply()
-        pending = await self._arbiter.yield_lease(job_id, group, request.epoch)
+        call = parse_word(request.call, "call") if request.call else ""
+        pending = await self._arbiter.yield_lease(job_id, group, request.epoch, call)
         await asyncio.sleep(0)  # the next job's switch goes first
         return pb.YieldReply(pending_waiters=pending)
 

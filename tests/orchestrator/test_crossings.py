@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import threading
+from pathlib import Path
 
 import grpc
 import pytest
@@ -16,8 +17,8 @@ from slurm_interleave.client.session import Lease, Member, Session
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.fake_agent import FakeAgent
-from tests.orchestrator.serving import Client, eventually
+from tests.orchestrator.fake_agent import FakeAgent, agent
+from tests.orchestrator.serving import Client, eventually, serving
 from tests.proxy import proxy
 
 CROSSINGS = 300
@@ -92,6 +93,40 @@ async def test_an_acquire_that_was_given_up_ends_its_own_lease_alone(
     assert B in orchestrator.arbiter.core.state.leases
 
     await client.end("b", epoch)
+
+
+async def test_a_yield_that_a_dead_process_left_does_not_end_the_lease_of_the_next_one(
+    orchestrator: Orchestrator, client: Client, n1: FakeAgent
+) -> None:
+    dead, alive = job_b(client.address), job_b(client.address)
+    epoch = (await asyncio.to_thread(dead.acquire, "", 10)).epoch
+    assert (await asyncio.to_thread(alive.acquire, "", 10)).epoch == epoch
+
+    await asyncio.to_thread(dead.yield_lease, epoch)  # as it comes when the network has held it up
+
+    assert B in orchestrator.arbiter.core.state.leases
+    await asyncio.to_thread(alive.yield_lease, epoch)
+    assert B not in orchestrator.arbiter.core.state.leases
+    dead.close()
+    alive.close()
+
+
+async def test_an_acquire_that_was_given_up_while_the_orchestrator_was_away_leaves_no_lease(
+    tmp_path: Path,
+) -> None:
+    named = ((CALL_KEY, "first"),)
+    async with serving(tmp_path) as one, agent(f"127.0.0.1:{one.port}") as node:
+        await node.start("b")
+        client = Client(f"127.0.0.1:{one.port}")
+        await client.granted("b", metadata=named)
+        await client.channel.close()
+    async with serving(tmp_path) as one:
+        client = Client(f"127.0.0.1:{one.port}")
+
+        await client.end("b", metadata=named)
+
+        assert B not in one.arbiter.core.state.leases
+        await client.channel.close()
 
 
 async def test_a_name_that_cannot_be_is_refused(client: Client, n1: FakeAgent) -> None:

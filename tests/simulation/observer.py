@@ -40,7 +40,6 @@ class Observer:
     turns: dict[str, Turn] = field(default_factory=dict)
     newest: dict[Device, tuple[int, str]] = field(default_factory=dict)
     told: set[int] = field(default_factory=set)
-    given_back: set[int] = field(default_factory=set)  # leases that a process of their job has yielded
     forced: bool = False  # rules may take leases
     broken: str = ""
 
@@ -87,7 +86,7 @@ class Observer:
         self.slices[ended.epoch] = ended
         turn = self.turns.get(ended.job_id)
         taken = self.forced and ended.state is SliceState.REVOKED
-        if turn is not None and (taken or ended.epoch in self.given_back):
+        if turn is not None and taken:
             turn.lives = False
         elif turn is not None and turn.epoch == ended.epoch and turn.lives:
             self.violated(f"lease {ended.epoch} ended ({ended.state.value}) while job {turn.job} uses it")
@@ -152,7 +151,7 @@ class Observer:
 
     def entered(self, job: str, epoch: int, devices: frozenset[Device]) -> None:
         """A client was told that its job holds its devices."""
-        # By force a lease goes on under another epoch; and one that was given back may have been told before.
+        # By force a lease goes on under another epoch.
         turn = Turn(job, epoch, devices, lives=epoch not in self.slices)
         for other in self.turns.values():
             if turn.lives and other.job != job and other.lives and other.devices & devices:
@@ -164,7 +163,7 @@ class Observer:
             if epoch < before or (epoch == before and whose != job):
                 self.violated(f"{device}: job {job} has epoch {epoch} after epoch {before} of job {whose}")
             self.newest[device] = epoch, job
-        if epoch in self.slices and epoch not in self.given_back and not self.forced:
+        if epoch in self.slices and not self.forced:
             self.violated(f"job {job} was told epoch {epoch}, which has ended")
         if epoch > self.epoch:
             self.violated(f"job {job} was told epoch {epoch}, which is not recorded")
@@ -175,9 +174,8 @@ class Observer:
         """Its client is no more."""
         self.turns.pop(job, None)
 
-    def yields(self, job: str, epoch: int) -> None:
-        """It begins to yield. A slow yield may outlive its process, and end the turn of the next one."""
-        self.given_back.add(epoch)
+    def yields(self, job: str) -> None:
+        """It begins to yield. A slow yield may outlive its process, and ends no turn of the next one."""
         self.left(job)
 
     def given_up(self, job: str) -> None:

@@ -238,9 +238,8 @@ class Script:
             values["INTERLEAVE_ORCHESTRATOR"],
             values["INTERLEAVE_TOKEN"],
         )
-        self._interleaver = Interleaver(
-            Session(member, tell=lambda text: world.happens("says", run.job, text))
-        )
+        self._session = Session(member, tell=lambda text: world.happens("says", run.job, text))
+        self._interleaver = Interleaver(self._session)
 
     def main(self) -> None:
         """Take turns until it has had them all, or it cannot go on."""
@@ -267,12 +266,12 @@ class Script:
         world.entered(run, lease.epoch)
         _pause(dice.about(0.3))
         world.happens("yields", run.job, lease.epoch)
-        world.observer.yields(run.job, lease.epoch)
+        world.observer.yields(run.job)
         try:
             self._interleaver.yield_()
         except StaleLease as error:
             world.stale(run, lease.epoch, error)
-        world.remember_turn(run, lease.epoch)
+        world.remember_turn(run, lease.epoch, self._session.heard_by)
         _pause(dice.about(0.4))
 
 

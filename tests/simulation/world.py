@@ -76,7 +76,7 @@ class World:
         self._disk = Disk()
         self._sql = f"sqlite:///{folder}/orchestrator.db" if sql else ""
         self.slurm = Slurm(self)
-        self.turns: deque[tuple[Run, int]] = deque(maxlen=20)
+        self.turns: deque[tuple[Run, int, str]] = deque(maxlen=20)
 
     # What the parts tell the world.
 
@@ -145,16 +145,17 @@ class World:
         if epoch not in self.observer.slices:
             self.observer.violated(f"job {run.job}: {error}, but lease {epoch} has no slice")
 
-    def remember_turn(self, run: Run, epoch: int) -> None:
+    def remember_turn(self, run: Run, epoch: int, call: str) -> None:
         """Keep an old lease, for yields that come too late."""
-        self.turns.append((run, epoch))
+        self.turns.append((run, epoch, call))
 
     def yield_again(self) -> None:
         """A yield of an old lease comes, of a message or a process that was held up."""
         if not self.turns:
             return
-        run, epoch = self.dice.among(self.turns)
-        request = pb.YieldRequest(job_id=run.job, group=run.group, epoch=epoch).SerializeToString()
+        run, epoch, call = self.dice.among(self.turns)
+        late = pb.YieldRequest(job_id=run.job, group=run.group, epoch=epoch, call=call)
+        request = late.SerializeToString()
         token = (("interleave-token", run.environment["INTERLEAVE_TOKEN"]),)
         open_call(self.net, self.slurm.process, _YIELD, request, None, token)
 

@@ -58,14 +58,18 @@ class Bench:
             out += self.tell(ev.Registered(self.at, node, job_report))
         return out
 
-    def acquire(self, job: str, group: str = "g", phase: str = "") -> list[cmd.Command]:
-        return self.tell(ev.Acquire(self.at, job, group, phase, ev.CallId(next(self._calls))))
+    def acquire(self, job: str, group: str = "g", phase: str = "", name: str = "") -> list[cmd.Command]:
+        call = ev.CallId(next(self._calls))
+        return self.tell(ev.Acquire(self.at, job, group, phase, call, name=name))
+
+    def abandon(self, job: str, name: str) -> list[cmd.Command]:
+        return self.tell(ev.Abandon(self.at, job, name))
 
     def cancel(self, call: int) -> list[cmd.Command]:
         return self.tell(ev.Cancel(self.at, ev.CallId(call)))
 
-    def yield_(self, job: str, epoch: int = 0, group: str = "g") -> list[cmd.Command]:
-        return self.tell(ev.Yield(self.at, job, group, epoch))
+    def yield_(self, job: str, epoch: int = 0, group: str = "g", call: str = "") -> list[cmd.Command]:
+        return self.tell(ev.Yield(self.at, job, group, epoch, call))
 
     def done(self, order: cmd.Operate, **said: Any) -> list[cmd.Command]:
         """Let the agent end *order*; without more: well."""
