@@ -23,7 +23,7 @@ class Limits:
     def granted(self, key: Key) -> None:
         """Begin to watch a new lease; tell its holder at once if others wait."""
         state, lease = self._state, self._state.leases[key]
-        limit = self._rules.max_hold_of(key.group)
+        limit = self._limit(key)
         if limit:
             check = HoldCheck(lease.granted + limit, key.job_id, key.group, lease.epoch)
             state.out.append(WakeMe(check))
@@ -42,7 +42,7 @@ class Limits:
     def check(self, key: Key, epoch: int, at: float) -> None:
         """Ask the holder to yield if it holds too long while others wait, or take the lease back."""
         state, lease = self._state, self._state.leases.get(key)
-        limit = self._rules.max_hold_of(key.group)
+        limit = self._limit(key)
         if lease is None or lease.epoch != epoch or not limit or at < lease.granted + limit:
             return
         waiting = state.book.depth(state.devices(key))
@@ -73,6 +73,10 @@ class Limits:
         told = lease.told or lease.epoch
         state.put_waiter(Waiter(key.job_id, key.group, state.seq, lease.phase, at, (), told))
         state.note("lease.revoked", key, f"after {at - lease.granted:.1f} s")
+
+    def _limit(self, key: Key) -> float:
+        member = self._state.members.get(key)
+        return self._rules.max_hold_of(key.group, member.partition if member is not None else "")
 
     def ended(self, epoch: int) -> None:
         """A lease has ended."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.core.groups import DeclaredGroup
@@ -24,7 +26,9 @@ class Rules:
     linger_s: float = 2.0
     # How long a job may hold its devices while others wait, before it is asked to yield.
     max_hold_s: float = 0.0
-    # The same for single groups, by name.
+    # The same for jobs in single partitions of Slurm, by name.
+    max_hold_by_partition: dict[str, float] = field(default_factory=dict)
+    # The same for single groups, by name, whatever partition their jobs are in.
     max_hold_by_group: dict[str, float] = field(default_factory=dict)
     # How long after it was asked.
     yield_grace_s: float = 30.0
@@ -48,12 +52,20 @@ class Rules:
         if self.eager not in EAGER:
             raise ConfigError(f"[turns] eager = {self.eager!r} is not known; known are {', '.join(EAGER)}")
         for key in ("ageing_s", "linger_s", "max_hold_s", "yield_grace_s", "gone_grace_s"):
-            if getattr(self, key) < 0:
-                raise ConfigError(f"[turns] {key} = {getattr(self, key)}: must be 0 or more")
+            _check_seconds(key, getattr(self, key))
+        for key in ("max_hold_by_partition", "max_hold_by_group"):
+            for name, limit in getattr(self, key).items():
+                _check_seconds(f"{key}: {name}", limit)
 
-    def max_hold_of(self, group: str) -> float:
-        """Return the limit of *group* in seconds; 0: none."""
-        return float(self.max_hold_by_group.get(group, self.max_hold_s))
+    def max_hold_of(self, group: str, partition: str = "") -> float:
+        """Return the limit of a job in seconds: its group's, else its partition's, else all jobs'; 0: none."""
+        limit = self.max_hold_by_partition.get(partition, self.max_hold_s)
+        return float(self.max_hold_by_group.get(group, limit))
+
+
+def _check_seconds(what: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ConfigError(f"[turns] {what} = {value!r}: must be a number of seconds, 0 or more")
 
 
 def with_groups(rules: Rules, groups: Mapping[str, DeclaredGroup]) -> Rules:

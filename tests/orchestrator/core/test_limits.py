@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from slurm_interleave.client.core.errors import NotTheHolder, StaleLease
+from slurm_interleave.client.core.errors import ConfigError, NotTheHolder, StaleLease
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.rules import Rules
@@ -20,6 +22,42 @@ def pair(rules: Rules) -> Turns:
     bench.join("B")
     bench.acquire("A")
     return bench
+
+
+@pytest.mark.parametrize(
+    ("group", "partition", "limit"),
+    [
+        ("g", "", 60.0),
+        ("g", "long", 60.0),
+        ("g", "short", 10.0),
+        ("mine", "short", 20.0),
+        ("free", "short", 0.0),
+    ],
+)
+def test_the_limit_of_a_group_comes_before_its_partition_s_and_that_before_all_others(
+    group: str, partition: str, limit: float
+) -> None:
+    by_group, by_partition = {"mine": 20.0, "free": 0.0}, {"short": 10.0}
+    rules = Rules(max_hold_s=60, max_hold_by_group=by_group, max_hold_by_partition=by_partition, force=True)
+    bench = Turns(rules)
+    bench.join("A", group, partition=partition)
+    bench.join("B", group)
+    bench.acquire("A", group)
+    bench.acquire("B", group)
+
+    bench.wake(bench.now + (limit or 1000) - 1)
+    assert bench.holders() == {("A", group)}
+    assert not any(notice.by for notice in bench.notices)
+
+    bench.wake(bench.now + 2)
+    assert [notice.by > 0 for notice in bench.notices][1:] == ([True] if limit else [])
+
+
+@pytest.mark.parametrize("value", ["soon", -1, True, float("inf"), float("nan"), None, [5]])
+@pytest.mark.parametrize("key", ["max_hold_by_group", "max_hold_by_partition"])
+def test_a_limit_that_is_no_time_is_refused_at_the_start(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"\[turns\] {key}: x = .*must be a number of seconds"):
+        Rules(**{key: {"x": value}})
 
 
 def test_a_holder_is_told_when_somebody_waits() -> None:
