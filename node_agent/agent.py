@@ -40,6 +40,7 @@ from slurm_interleave.node_agent.movers import Movers, parse_backend
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.processes import NO_PROCESS, Process
 from slurm_interleave.node_agent.registrations import Registrations
+from slurm_interleave.node_agent.reservations import PROLOG_WAIT_S, Reservations
 from slurm_interleave.node_agent.results import Result
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 from slurm_interleave.node_agent.state import Job, Reservation, State
@@ -52,8 +53,6 @@ _VERBS = {
     pb.Operate.RESTORE: Verb.RESTORE,
     pb.Operate.DISCARD: Verb.DISCARD,
 }
-# A prolog waits this long for a reservation, and as long again to be registered; the hook gives up after 2 s.
-_PROLOG_WAIT_S = 0.8
 
 
 class Agent:
@@ -91,7 +90,7 @@ class Agent:
         self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self._register.look)
         self._users = Users(state, backend, self._link, config.watch_s)
         self.ready = asyncio.Event()
-        self._reserved = asyncio.Event()
+        self._reservations = Reservations(state, self._ask_for_devices)
         self._told: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._orchestrator = open_aio_channel(config.orchestrator)
@@ -136,9 +135,11 @@ class Agent:
     async def _job_start(self, raw: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         """The prolog: a job is about to start here."""
         job_id = requests.parse_job(raw)
-        if not raw.get("devices"):
-            await self._wait_for_reservation(job_id)
-        await self._start(raw, self._state.reservations.get(job_id))
+        if raw.get("devices"):
+            await self._start(raw, self._state.reservations.get(job_id))
+        else:
+            await self._start(raw, await self._reservations.of(job_id))
+            self._reservations.taken(job_id, self._state.jobs[job_id].attempt)
         return {"environment": str(self._folders.environment(self._state.jobs[job_id]))}
 
     async def _start(
@@ -149,26 +150,23 @@ class Agent:
         request = requests.parse(raw, reservation, self._config.node, known)
         movers = parse_backend(str(raw.get("backend") or ""), self._backend.name)
         request = replace(request, pid=process.pid, started=process.started, backend=movers)
-        await self._jobs.start(request)
+        taken_by = "" if raw.get("devices") or reservation is None else reservation.attempt
+        await self._jobs.start(request, taken_by)
         job = self._state.jobs[request.job]
         if self._link.connected.is_set():
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._jobs.registered(job).wait(), _PROLOG_WAIT_S)
+                await asyncio.wait_for(self._jobs.registered(job).wait(), PROLOG_WAIT_S)
 
     async def _job_end(self, raw: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         """The epilog: a job is over here."""
         await self._jobs.end(requests.parse_job(raw))
         return {}
 
-    async def _wait_for_reservation(self, job_id: str) -> None:
-        """Give a reservation that is on its way a moment to arrive."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._reservation_of(job_id), _PROLOG_WAIT_S)
-
-    async def _reservation_of(self, job_id: str) -> None:
-        while job_id not in self._state.reservations:
-            self._reserved.clear()
-            await self._reserved.wait()
+    def _ask_for_devices(self, job_id: str) -> bool:
+        if not self._link.connected.is_set():
+            return False
+        self._link.send(pb.AgentMessage(starting=pb.JobStarting(job_id=job_id)))
+        return True
 
     def _hello(self) -> pb.Hello:
         """Return the whole truth of this node: a job whose end is not carried out yet is here still."""
@@ -191,9 +189,9 @@ class Agent:
             case "welcome":
                 self._welcomed(order.welcome)
             case "reserve":
-                self._reserve([order.reserve])
+                self._reservations.take([order.reserve])
             case "forget":
-                self._forget(order.forget.job_id)
+                self._reservations.forget(order.forget.job_id)
             case "registered":
                 self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
             case "drain":
@@ -204,10 +202,6 @@ class Agent:
                 for chain in _chains(order.operate):
                     self._spawn(self._operate(chain))
 
-    def _forget(self, job_id: str) -> None:
-        if self._state.reservations.pop(job_id, None) is not None:
-            self._state.save()
-
     async def _drain(self, order: pb.Drain) -> None:
         self._link.send(pb.AgentMessage(drained=await self._drains.save(order)))
 
@@ -217,19 +211,9 @@ class Agent:
         task.add_done_callback(self._tasks.discard)
 
     def _welcomed(self, welcome: pb.Welcome) -> None:
-        self._reserve(welcome.reservations, replace=True)
+        self._reservations.take(welcome.reservations, all_of_them=True)
         for job in self._told.values():
             self._jobs.registered(job).set()
-
-    def _reserve(self, reservations: Any, replace: bool = False) -> None:
-        if replace:
-            self._state.reservations.clear()
-        for raw in reservations:
-            self._state.reservations[raw.job_id] = Reservation(
-                raw.job_id, raw.group, raw.role, tuple(raw.devices), raw.lane, tuple(raw.nodes)
-            )
-        self._state.save()
-        self._reserved.set()
 
     async def _operate(self, orders: Sequence[pb.Operate]) -> None:
         with self._operations.expecting([order.job_id for order in orders[1:]]):

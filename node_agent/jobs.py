@@ -11,7 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable
 
-from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.core.errors import BadArgument, InterleaveError
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.contexts import is_same_attempt
@@ -72,15 +72,21 @@ class Jobs:
                 log.warning("job.unserved", extra={"job": job.job_id, "reason": str(error)})
         self._state.save()
 
-    async def start(self, request: Request) -> None:
-        """Register a job's attempt and make its environment file. Raises `ConfigError`.
+    async def start(self, request: Request, taken_by: str = "") -> None:
+        """Register a job's attempt and make its environment file. Raises `ConfigError`, `BadArgument`.
 
         Again for a job that just starts: the same attempt. Again for one that ran: a new one, and nothing is
-        left of the old.
+        left of the old; not so if its devices are those that attempt *taken_by* was given.
         """
         async with self._locks[request.job]:
             job = self._state.jobs.get(request.job)
             if job is None or not await self._is_same(job, request):
+                if taken_by:
+                    raise BadArgument(
+                        f"job {request.job}: this agent knows the devices of its last start alone, and "
+                        "interleaved, which may have given it others since, does not answer; "
+                        "requeue the job when it does"
+                    )
                 await self._end(request.job)
                 job = self._new(request)
                 await self._folders.open(job)

@@ -40,6 +40,7 @@ class Reservation:
     devices: tuple[int, ...]
     lane: str = ""
     nodes: tuple[str, ...] = ()
+    attempt: str = ""  # that has started with it; empty: none
 
 
 @dataclass(frozen=True)

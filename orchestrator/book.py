@@ -33,6 +33,11 @@ class Reservations:
         if row is not None:
             await self._arbiter.remember([Drop(row)])
 
+    def of(self, job_id: str, node: str) -> Placement | None:
+        """Return the placement of a job if it has a part on *node*."""
+        row = self._rows.get(job_id)
+        return Placement(**asdict(row)) if row is not None and node in row.nodes else None
+
     def on_node(self, node: str) -> list[Placement]:
         """Return the placements that *node* has a part in."""
         return [Placement(**asdict(row)) for row in self._rows.values() if node in row.nodes]

@@ -389,20 +389,28 @@ class JobReport(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., attendance: _Optional[str] = ..., restarts: _Optional[int] = ..., started: _Optional[float] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "started", "over", "drained", "uses", "done")
+    __slots__ = ("hello", "started", "over", "drained", "starting", "uses", "done")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
+    STARTING_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     started: JobReport
     over: JobOver
     drained: DrainUpdate
+    starting: JobStarting
     uses: Uses
     done: _containers.RepeatedCompositeFieldContainer[OperationDone]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., drained: _Optional[_Union[DrainUpdate, _Mapping]] = ..., uses: _Optional[_Union[Uses, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., drained: _Optional[_Union[DrainUpdate, _Mapping]] = ..., starting: _Optional[_Union[JobStarting, _Mapping]] = ..., uses: _Optional[_Union[Uses, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
+
+class JobStarting(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class Uses(_message.Message):
     __slots__ = ("uses",)

@@ -58,7 +58,7 @@ class Rules:
                 _check_seconds(f"{key}: {name}", limit)
 
     def max_hold_of(self, group: str, partition: str = "") -> float:
-        """Return the limit of a job in seconds: its group's, else its partition's, else all jobs'; 0: none."""
+        """Return a job's limit in seconds: its group's, else its partition's, else that of all; 0: none."""
         limit = self.max_hold_by_partition.get(partition, self.max_hold_s)
         return float(self.max_hold_by_group.get(group, limit))
 

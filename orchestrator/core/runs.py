@@ -2,8 +2,8 @@
 
 A job that Slurm puts back into its queue runs again under its id, maybe elsewhere, and an agent may not have
 heard of the end of the run before. Slurm's count of restarts tells two runs apart, and so do different nodes;
-not which came later, since Slurm may give an id again. That is told by the clocks of the nodes, which must differ
-by less than Slurm waits before it starts a job again: about two minutes.
+not which came later, since Slurm may give an id again. That is told by the clocks of the nodes, which must
+differ by less than Slurm waits before it starts a job again: about two minutes.
 """
 
 from __future__ import annotations

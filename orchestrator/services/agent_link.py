@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_interleave.client.connect import NODE_KEY, Call
 from slurm_interleave.client.core.errors import BadArgument, BadName, Denied, InterleaveError, WrongState
-from slurm_interleave.client.core.names import excerpt
+from slurm_interleave.client.core.names import excerpt, parse_job_id
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -98,6 +98,8 @@ class AgentLinkService(rpc.AgentLinkServicer):
                 over = part_over(message.over, link.node, now)
                 await self._arbiter.tell(over)
                 log.info("job.over", extra={"job": over.job_id, "node": link.node})
+            case "starting":
+                self._tell_devices(link, parse_job_id(message.starting.job_id))
             case "drained":
                 self._links.drained(link.node, message.drained)
             case "uses":
@@ -105,6 +107,14 @@ class AgentLinkService(rpc.AgentLinkServicer):
             case _:
                 # Nothing at all is what a later release says that this one does not know.
                 self._arbiter.post(*[operation_done(done, link.node, now) for done in message.done])
+
+    def _tell_devices(self, link: Link, job_id: str) -> None:
+        """Say which devices of its node a job gets that is about to start there."""
+        placement = self._reservations.of(job_id, link.node)
+        if placement is None:
+            link.send(pb.AgentOrder(forget=pb.Forget(job_id=job_id)))
+        else:
+            link.send(pb.AgentOrder(reserve=reservation(placement)))
 
 
 async def _greeting(messages: AsyncIterator[pb.AgentMessage]) -> Hello:

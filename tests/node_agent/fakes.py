@@ -106,6 +106,11 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
                 self._said.put_nowait(pb.AgentMessage(done=[done]))
             if not message.done:
                 self._said.put_nowait(message)
+            if message.HasField("starting"):
+                known = [r for r in self.reservations if r.job_id == message.starting.job_id]
+                self.orders(reserve=known[0]) if known else self.orders(
+                    forget={"job_id": message.starting.job_id}
+                )
             if message.HasField("started") and self.answers_registrations:
                 started = message.started
                 known = pb.Registered(job_id=started.job_id, attempt=started.attempt)

@@ -72,7 +72,7 @@ async def test_devices_that_slurm_did_not_name_come_from_the_reservation(
     agent: Agent, folder: Path, orchestrator: FakeOrchestrator
 ) -> None:
     reservation = pb.Reservation(job_id="17", group="other", devices=[1], nodes=["n1", "n2"])
-    orchestrator.orders(reserve=reservation)
+    orchestrator.reservations = [reservation]
 
     await start_job(folder, devices=None, group="")
     started = await orchestrator.hears("started")
@@ -87,8 +87,7 @@ async def test_a_reservation_outlives_the_orchestrator_and_the_agent(
     where = config(folder, orchestrator.address)
     async with running(where, sim, SimBackend("n1", sim)):
         await orchestrator.hears("hello")
-        await start_job(folder, devices=None)
-        await hook(folder, verb="job-end", job="17")
+        await start_job(folder)  # so the reservation has arrived
     await orchestrator.stop()
 
     async with running(where, sim, SimBackend("n1", sim)):
@@ -96,6 +95,45 @@ async def test_a_reservation_outlives_the_orchestrator_and_the_agent(
 
     assert reply["ok"] is True
     assert environment(folder)["CUDA_VISIBLE_DEVICES"] == "SIM-n1-1"
+
+
+async def test_a_reservation_that_a_start_has_taken_is_not_taken_by_the_next_without_the_orchestrator(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.reservations = [pb.Reservation(job_id=OURS, group="demo", devices=[1])]
+    where = config(folder, orchestrator.address)
+    async with running(where, sim, SimBackend("n1", sim)):
+        await orchestrator.hears("hello")
+        await start_job(folder, OURS, devices=None)
+    await orchestrator.stop()
+
+    async with running(where, sim, SimBackend("n1", sim)):
+        twice = await start_job(folder, OURS, devices=None)
+        await hook(folder, verb="job-end", job=OURS)
+        stale = await start_job(folder, OURS, devices=None)
+        requeued = await start_job(folder, OURS, devices=None, restarts=1)
+        orchestrator.reservations = [pb.Reservation(job_id=OURS, group="demo", devices=[0])]
+        await orchestrator.start()
+        await orchestrator.hears("hello")
+        fresh = await start_job(folder, OURS, devices=None, restarts=1)
+
+    assert twice["ok"] is True, "it is the same start"
+    assert stale["ok"] is requeued["ok"] is False
+    assert "requeue the job when it does" in stale["error"]
+    assert fresh["ok"] is True
+    assert environment(folder, OURS)["CUDA_VISIBLE_DEVICES"] == "SIM-n1-0"
+
+
+async def test_a_start_asks_for_the_devices_that_the_job_has_got_since(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.orders(reserve=pb.Reservation(job_id="17", group="demo", devices=[1]))
+    orchestrator.reservations = [pb.Reservation(job_id="17", group="demo", devices=[0])]
+
+    await start_job(folder, devices=None)
+
+    assert (await orchestrator.hears("starting")).job_id == "17"
+    assert list((await orchestrator.hears("started")).devices) == [0]
 
 
 async def test_a_start_without_devices_says_what_to_do(

@@ -37,6 +37,7 @@ class FakeAgent:
         self.ordered: asyncio.Queue[pb.Operate] = asyncio.Queue()
         self.stops: asyncio.Queue[pb.Stop] = asyncio.Queue()
         self.drains: asyncio.Queue[pb.Drain] = asyncio.Queue()
+        self.devices: asyncio.Queue[pb.AgentOrder] = asyncio.Queue()
         self.trespass = "warn"
         self.welcome = pb.Welcome()
         self._after: dict[str, bool] = {}
@@ -124,6 +125,11 @@ class FakeAgent:
         await self._stream.write(pb.AgentMessage(drained=update))
         return order
 
+    async def asks_for_devices(self, job: str) -> pb.AgentOrder:
+        """Say that a prolog runs, and return what is answered."""
+        await self._stream.write(pb.AgentMessage(starting=pb.JobStarting(job_id=job)))
+        return await asyncio.wait_for(self.devices.get(), WAIT_S)
+
     async def next_stop(self) -> pb.Stop:
         return await asyncio.wait_for(self.stops.get(), WAIT_S)
 
@@ -138,6 +144,8 @@ class FakeAgent:
                     self._registered[order.registered.job_id].set()
                 if order.HasField("drain"):
                     self.drains.put_nowait(order.drain)
+                if order.HasField("reserve") or order.HasField("forget"):
+                    self.devices.put_nowait(order)
                 if order.HasField("stop"):
                     self.stops.put_nowait(order.stop)
                 await self._take(order.operate, waiting)

@@ -106,6 +106,20 @@ async def test_a_job_that_the_returned_agent_does_not_name_is_over(client: Clien
     assert (await asyncio.wait_for(waiting, 5)).success
 
 
+async def test_an_agent_that_asks_is_told_the_devices_of_a_job_on_its_node(
+    orchestrator: Orchestrator, n1: FakeAgent
+) -> None:
+    for job, node in (("17", "n1"), ("18", "n2")):
+        place = Placement(job_id=job, group="demo", role="", nodes=(node,), devices=(2,), lane="ilva")
+        await orchestrator.reservations.record(place)
+
+    answers = [await n1.asks_for_devices(job) for job in ("17", "18", "19")]
+
+    assert [answer.WhichOneof("order") for answer in answers] == ["reserve", "forget", "forget"]
+    assert list(answers[0].reserve.devices) == [2]
+    assert answers[1].forget.job_id == "18"
+
+
 RUNS: dict[str, dict[str, Any]] = {
     "n1": {"attempt": "1", "restarts": 0, "started": 1e9},
     "n2": {"attempt": "2", "restarts": 1, "started": 2e9},

@@ -146,7 +146,7 @@ class Slurm:
         for _ in range(_TRIES):
             if run.over:
                 break
-            if world.places and not self._has_heard(node, run):
+            if world.places and not self._may_start(node, run):
                 await asyncio.sleep(dice.about(1.0))
                 continue
             with contextlib.suppress(ConnectionError):
@@ -166,13 +166,13 @@ class Slurm:
             await asyncio.sleep(dice.about(1.0))
         return {}
 
-    def _has_heard(self, node: Node, run: Run) -> bool:
-        """Tell whether the agent knows the run's place: a requeued job is not started within a moment."""
+    def _may_start(self, node: Node, run: Run) -> bool:
+        """Tell whether what the agent knows of the job's place was not meant for a run that never started."""
         place = node.known and node.known.reservations.get(run.job)
         return (
-            bool(place)
-            and place.devices == run.places[node.name]
-            and place.nodes == tuple(sorted(run.places))
+            not place
+            or bool(place.attempt)
+            or (place.devices == run.places[node.name] and place.nodes == tuple(sorted(run.places)))
         )
 
     def _kill(self, run: Run) -> None:

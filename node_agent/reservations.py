@@ -1,0 +1,64 @@
+"""Which devices the jobs get that are about to start here, by the orchestrator's word; it outlives the agent.
+
+A job that Slurm puts back may get other devices, and the word of that be lost with the link. So a start asks
+the orchestrator, and without its answer takes what no earlier start has taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.state import Reservation, State
+
+# A prolog waits this long for a reservation, and as long again to be registered; the hook gives up after 2 s.
+PROLOG_WAIT_S = 0.8
+
+
+class Reservations:
+    """All reservations of this node."""
+
+    def __init__(self, state: State, ask: Callable[[str], bool]) -> None:
+        """*ask* sends a question about a job to the orchestrator; it returns False where the link is down."""
+        self._state = state
+        self._ask = ask
+        self._told = asyncio.Event()
+
+    async def of(self, job_id: str) -> Reservation | None:
+        """Return what a start of a job finds; with an attempt if it may be of an earlier start."""
+        known = self._state.reservations.get(job_id)
+        if self._ask(job_id) or known is None or known.attempt:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._another(job_id, known), PROLOG_WAIT_S)
+        return self._state.reservations.get(job_id)
+
+    async def _another(self, job_id: str, known: Reservation | None) -> None:
+        while (now := self._state.reservations.get(job_id)) is None or now is known:
+            self._told.clear()
+            await self._told.wait()
+
+    def take(self, reservations: Iterable[pb.Reservation], *, all_of_them: bool = False) -> None:
+        """Take what the orchestrator says."""
+        if all_of_them:
+            self._state.reservations.clear()
+        for raw in reservations:
+            self._state.reservations[raw.job_id] = Reservation(
+                raw.job_id, raw.group, raw.role, tuple(raw.devices), raw.lane, tuple(raw.nodes)
+            )
+        self._state.save()
+        self._told.set()
+
+    def forget(self, job_id: str) -> None:
+        """The job has no devices here."""
+        if self._state.reservations.pop(job_id, None) is not None:
+            self._state.save()
+
+    def taken(self, job_id: str, attempt: str) -> None:
+        """Note which attempt has started with the job's reservation."""
+        known = self._state.reservations.get(job_id)
+        if known is not None and known.attempt != attempt:
+            self._state.reservations[job_id] = replace(known, attempt=attempt)
+            self._state.save()
