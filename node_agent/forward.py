@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -31,8 +32,18 @@ _ABANDON_S = 10.0
 class Forwarder(grpc.GenericRpcHandler):
     """Forwards each method of the service for one job."""
 
-    def __init__(self, channel: grpc.aio.Channel, token: str, registered: asyncio.Event) -> None:
-        """Call over *channel*, once *registered* says that the orchestrator knows the job."""
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        token: str,
+        registered: asyncio.Event,
+        asked: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call over *channel*, once *registered* says that the orchestrator knows the job.
+
+        *asked* is told of each acquire.
+        """
+        self._asked = asked
         self._channel = channel
         self._metadata = token_metadata(token)
         self._registered = registered
@@ -52,6 +63,7 @@ class Forwarder(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(forward)
 
     async def _acquire(self, request: bytes, context: Any) -> bytes:
+        self._asked()
         named = (*self._metadata, (CALL_KEY, uuid.uuid4().hex))
         try:
             return await self._forward(_ACQUIRE, request, context, named)

@@ -34,9 +34,10 @@ class Watch:
         end: Callable[[str], Awaitable[None]],
         every_s: float,
         is_over: Callable[[str], Awaitable[bool]] | None = None,
-        notice: Callable[[Job], None] = lambda _: None,
+        notice: Callable[[Job, list[int]], Awaitable[None]] | None = None,
     ) -> None:
-        """*end* ends a job; *is_over* asks Slurm about one (default: squeue); *notice* looks closer."""
+        """*end* ends a job; *is_over* asks Slurm about one (default: squeue); *notice* looks closer at
+        one and its processes."""
         self._state = state
         self._end = end
         self._every_s = every_s
@@ -59,7 +60,9 @@ class Watch:
             log.warning("watch.blind", extra={"reason": str(error)})
             return
         for job in jobs:
-            self._notice(job)  # one without processes too: it lives on while Slurm cannot be told of its end
+            if self._notice is not None:
+                # One without processes too: it lives on while Slurm cannot be told of its end.
+                await self._notice(job, alive[job.job_id])
             if alive[job.job_id]:
                 job.had_processes = True
                 self._empty_looks.pop(job.job_id, None)
