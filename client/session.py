@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 import threading
@@ -98,13 +97,17 @@ class Session:
     def _attend(self) -> None:
         """Tell the node's agent that this process takes turns: when it is gone, its lease need not last.
 
-        An agent that does not answer is no reason to wait.
+        An agent that does not answer is no reason to wait; one that is away is told at the next acquire.
         """
         if not self.member.socket or self._attending == os.getpid():
             return
         self._attending = os.getpid()
-        with contextlib.suppress(grpc.RpcError), open_channel(self.member.socket) as channel:
-            rpc.JobAgentStub(channel).Attend(pb.AttendRequest(pid=os.getpid()), timeout=_ATTEND_S)
+        try:
+            with open_channel(self.member.socket) as channel:
+                rpc.JobAgentStub(channel).Attend(pb.AttendRequest(pid=os.getpid()), timeout=_ATTEND_S)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                self._attending = 0
 
     def _until_granted(
         self, phase: str, timeout_s: float | None, began: float, told: _Telling, name: str

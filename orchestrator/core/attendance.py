@@ -58,4 +58,6 @@ class Absences:
         seen = [self._state.attended.get((key, node), unknown) for node in nodes]
         if any(attendance is Attendance.PRESENT for attendance, _ in seen):
             return None
-        return max((since for attendance, since in seen if attendance is Attendance.GONE), default=None)
+        gone = max((since for attendance, since in seen if attendance is Attendance.GONE), default=None)
+        # Whoever was told of the lease since is there, though his node's agent may not have seen him come.
+        return None if gone is None or self._state.told_at.get(key, 0.0) > gone else gone

@@ -78,7 +78,7 @@ class Calls:
         calls = self._state.calls.get(keys[0])
         unheard = bool(calls and calls <= self._state.away.keys())
         for key in keys:
-            self._state.hear(key, event.name, alone=unheard and bool(event.name))
+            self._state.hear(key, event.name, event.at, alone=unheard and bool(event.name))
         if unheard:
             self._state.attach(keys[0], {event.call})
         else:

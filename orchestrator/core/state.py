@@ -46,6 +46,7 @@ class State:
         self.askers: dict[Key, tuple[str, bool]] = {}  # of a waiter: as `heard_by` and `alone` of a lease
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
         self.heard: set[Key] = set()  # holders that have asked again since their grant
+        self.told_at: dict[Key, float] = {}  # when a caller was told last of a lease
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
@@ -254,9 +255,10 @@ class State:
             self.book.holders[device] = key
         self._emit(Put(lease), key)
 
-    def hear(self, key: Key, name: str, *, alone: bool) -> None:
+    def hear(self, key: Key, name: str, at: float, *, alone: bool) -> None:
         """Note that the acquire *name* is told of a lease that its job holds already."""
         lease = self.leases[key]
+        self.told_at[key] = at
         if not name or name != lease.heard_by:
             self.leases[key] = replace(lease, heard_by=name or lease.heard_by, alone=alone)
             self.out.append(Put(self.leases[key], new=False))
@@ -271,6 +273,7 @@ class State:
         """Turn the lease of *key* into a slice and free its devices."""
         lease = self.leases.pop(key)
         self.heard.discard(key)
+        self.told_at.pop(key, None)
         self._detach_all(key)
         freed = [device for device in self.devices(key) if self.book.holders.get(device) == key]
         self.touch(freed)

@@ -170,6 +170,8 @@ class Turns:
         state.attach(key, calls)
         state.granted_with[key] = waiter.keys
         for member in waiter.keys:
+            if calls:
+                state.told_at[member] = at
             for node in list(state.parts[member]):
                 state.set_context(member, node, Context.RESIDENT)
         state.out.append(Grant(leases[0], calls, tuple(leases[1:])))

@@ -162,3 +162,29 @@ def test_a_site_may_leave_such_leases_alone() -> None:
     bench.acquire("a")
 
     assert not of(WakeMe, says(bench, Attendance.GONE))
+
+
+def test_a_process_that_is_told_of_the_lease_keeps_it_though_no_agent_has_seen_it_come(bench: Bench) -> None:
+    commands = says(bench, Attendance.GONE)
+    bench.at += GRACE_S / 2
+    bench.acquire("a")
+
+    bench.wake(commands)
+    bench.wake(says(bench, Attendance.GONE))
+    assert holders(bench) == ["a"]
+
+    says(bench, Attendance.PRESENT)
+    bench.wake(says(bench, Attendance.GONE))
+    assert holders(bench) == []
+
+
+def test_a_new_grant_is_not_ended_for_an_absence_that_is_older(bench: Bench) -> None:
+    says(bench, Attendance.GONE)
+    settle(bench, bench.yield_("a"))
+    bench.yield_("b")
+    bench.at += 2 * GRACE_S
+    settle(bench, bench.acquire("a"))
+
+    bench.wake(says(bench, Attendance.GONE))
+
+    assert holders(bench) == ["a"]
