@@ -86,8 +86,8 @@ class Agent:
         self._drains = Drains(state, self._operations, images, criu, report=self._jobs.report)
         here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
         self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
-        self._register = Register(state, self._operations.look, self._jobs.report, config.job_folder)
-        self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self._register.notice)
+        self.register = Register(state, self._operations.look, self._jobs.report, config.job_folder)
+        self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self.register.notice)
         self._users = Users(state, backend, self._link, config.watch_s)
         self.ready = asyncio.Event()
         self._reservations = Reservations(state, self._ask_for_devices)
@@ -234,11 +234,11 @@ class Agent:
         )
 
     async def _serve_job(self, job: Job, folder: Path) -> grpc.aio.Server:
-        asked = partial(self._register.asked, job)
+        asked = partial(self.register.asked, job)
         forwarder = Forwarder(self._orchestrator, job.token, self._jobs.registered(job), asked)
         names, request = [self._backend.name], job.request
         service = self._service(job.job_id)
-        own = JobService(job, self._state, self._drains, self._register)
+        own = JobService(job, self._state, self._drains, self.register)
         return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder], own)
 
     def _variables(self, job: Job) -> dict[str, str]:

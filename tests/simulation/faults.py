@@ -11,6 +11,7 @@ from tests.simulation.loop import Process
 from tests.simulation.nodes import Node
 
 if TYPE_CHECKING:
+    from tests.simulation.slurm import Run
     from tests.simulation.world import World
 
 _JOBS = 9  # at once
@@ -141,7 +142,7 @@ class Faults:
                 call.lose()
 
     def _kill_client(self) -> None:
-        """A job's process dies; its script starts it again, or the job ends."""
+        """A job's process dies; its script starts it again, at once or later, or the job ends."""
         world = self._world
         alive = [run for run in world.slurm.runs.values() if run.process and run.process.alive]
         if not alive:
@@ -152,7 +153,17 @@ class Faults:
         run.process.kill()
         if world.dice.coin():
             world.slurm.cancel(run)
+        elif not run.over and world.dice.coin():
+            world.slurm.start_client(run, run.environment)
         elif not run.over:
+            for name in run.places:
+                world.nodes[name].client_ends(run.job)
+            self._process.spawn(self._start_client(run))
+
+    async def _start_client(self, run: Run) -> None:
+        world = self._world
+        await asyncio.sleep(world.dice.about(10.0))
+        if not run.over and run.process is not None and not run.process.alive:
             world.slurm.start_client(run, run.environment)
 
     def _cancel_job(self) -> None:

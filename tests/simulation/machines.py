@@ -18,7 +18,7 @@ from slurm_interleave.client import session
 from slurm_interleave.client.core.errors import InterleaveError, Replaced
 from slurm_interleave.client.core.hook_server import Peer
 from slurm_interleave.client.sim.settings import SimConfig
-from slurm_interleave.node_agent import agent, jobs, link, processes, results, sockets, watch
+from slurm_interleave.node_agent import agent, attendance, jobs, link, processes, results, sockets, watch
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.state import State
@@ -83,7 +83,8 @@ def start_agent(world: World, node: Node) -> Process:
 
     async def run() -> None:
         state = node.known = State(config.state_dir)
-        await Agent(config, SimConfig(directory=folder / "sim"), backend, state).run()
+        node.served = Agent(config, SimConfig(directory=folder / "sim"), backend, state)
+        await node.served.run()
 
     process.spawn(run(), "main")
     return process
@@ -186,6 +187,8 @@ def boundary(world: World) -> Iterator[None]:
         (link.back_offs, "__defaults__", (lambda: world.dice.between(0.0, 1.0),)),
         (sockets, "serve_job", _no_server),
         (processes, "of_jobs", world.processes_of),
+        (attendance, "alive", SimpleNamespace(process=world.client, is_alive=world.is_alive)),
+        (attendance, "processes", SimpleNamespace(is_of_job=lambda *_: True)),
         (watch, "is_over_in_slurm", world.is_over_in_slurm),
         (jobs, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"attempt-{next(numbers)}"))),
         (jobs, "time", SimpleNamespace(time=lambda: DAYS_S + world.loop.time())),

@@ -16,6 +16,7 @@ from tests.simulation.dice import Dice
 from tests.simulation.loop import Process
 
 if TYPE_CHECKING:
+    from slurm_interleave.node_agent.agent import Agent
     from tests.simulation.observer import Observer
 
 DEVICES = 3
@@ -46,6 +47,7 @@ class Node:
     up: bool = True
     agent: Process | None = None
     known: State | None = None  # to the last agent
+    served: Agent | None = None  # the last one
     memories: dict[str, Memory] = field(default_factory=dict)
 
     def use(self, job: str) -> None:
@@ -71,6 +73,12 @@ class Node:
         memory = self.memories[job]
         memory.alive = False
         if memory.where not in (Context.SAVING, Context.RESTORING):
+            memory.where = Context.NONE
+
+    def client_ends(self, job: str) -> None:
+        """The process is gone that had the job's device state; its script lives on."""
+        memory = self.memories[job]
+        if memory.where is Context.RESIDENT:
             memory.where = Context.NONE
 
     def agent_ends(self) -> None:

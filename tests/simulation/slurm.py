@@ -38,6 +38,7 @@ class Run:
     turns: int  # that it still wants
     restarts: int = 0
     process: Process | None = None
+    pid: int = 0  # of that process
     over: bool = False  # by Slurm's books
     environment: dict[str, str] = field(default_factory=dict)
     waits_since: float | None = None
@@ -110,6 +111,8 @@ class Slurm:
         """Start the job's script, also again after it has died."""
         run.environment = dict(environment)
         process = run.process = Process(self._world.loop, f"client-{run.job}")
+        run.pid = next(self._world.numbers)
+        self._world.clients[run.pid] = process
         process.at_end[lambda: self._client_ended(run, process)] = None
         process.spawn(self._script(run), "script")
 
@@ -240,6 +243,7 @@ class Script:
         )
         self._session = Session(member, tell=lambda text: world.happens("says", run.job, text))
         self._interleaver = Interleaver(self._session)
+        self._attending = False
 
     def main(self) -> None:
         """Take turns until it has had them all, or it cannot go on."""
@@ -250,10 +254,25 @@ class Script:
         except InterleaveError as error:
             self._world.gave_up(self._run, error)
 
+    def _attend(self) -> None:
+        """Tell the node's agent that this process takes turns, as the client does at the job's socket."""
+        node = self._world.nodes[min(self._run.places)]
+        job = node.known.jobs.get(self._run.job) if node.known is not None else None
+        if self._attending or node.agent is None or node.served is None or job is None:
+            return
+        register, pid = node.served.register, self._run.pid
+
+        async def tell() -> None:
+            register.attend(job, pid)
+
+        node.agent.spawn(tell(), "attend")
+        self._attending = True
+
     def _turn(self) -> None:
         world, run, dice = self._world, self._run, self._world.dice
         run.waits_since = run.waits_since or world.loop.time()
         timeout = dice.about(3.0) if dice.coin(0.1) else None
+        self._attend()
         try:
             lease = self._interleaver.acquire("phase", timeout)
         except TimeoutError:

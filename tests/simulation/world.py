@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.client.sim.processes import Process as ClientProcess
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.store import Store
@@ -47,6 +49,7 @@ class Outcome:
     grants: int
     slices: int
     seconds: float  # virtual
+    abandoned: int  # leases whose holder's process was gone
 
 
 class World:
@@ -61,6 +64,7 @@ class World:
         self.last: deque[tuple[Any, ...]] = deque(maxlen=SHOWN)
         self.rules = _rules(dice)
         self.blind = dice.coin(0.3)
+        self.scripts = dice.coin(0.7)  # a job's script is another process than its client
         self.places = dice.coin(0.7)  # the orchestrator places jobs; else Slurm does
         self.groups = ["g", "h"][: dice.number(1, 2)]
         self.observer = Observer(self.rules.policy == "fifo", self.is_heard, forced=self.rules.force)
@@ -70,6 +74,7 @@ class World:
             for name in ("n1", "n2", "n3")[: dice.number(1, 3)]
         }
         self.hooks: dict[str, Any] = {}
+        self.clients: dict[int, Process] = {}  # by pid
         self.orchestrator: tuple[Process, Any]
         self.embedded = dice.coin(0.6)
         self.loop.latency = lambda: dice.about(0.003)
@@ -163,7 +168,16 @@ class World:
         run = self.slurm.runs.get(job)
         if run is None or run.over or node.name not in run.places:
             return False
-        return node.name != min(run.places) or (run.process is not None and run.process.alive)
+        script = self.scripts or node.name != min(run.places)
+        return script or (run.process is not None and run.process.alive)
+
+    def client(self, pid: int) -> ClientProcess | None:
+        """Return a client that lives."""
+        return ClientProcess(pid, 0) if self.clients[pid].alive else None
+
+    def is_alive(self, client: ClientProcess) -> bool:
+        """Tell whether it lives."""
+        return self.clients[client.pid].alive
 
     # Its course.
 
@@ -184,7 +198,8 @@ class World:
             faults.stop()
             self._until_all_is_over()
         seen = self.observer
-        return Outcome(self.events, self.digest, seen.epoch, len(seen.slices), self.loop.time())
+        abandoned = sum(row.state is SliceState.ABANDONED for row in seen.slices.values())
+        return Outcome(self.events, self.digest, seen.epoch, len(seen.slices), self.loop.time(), abandoned)
 
     def _step(self) -> None:
         if not self.loop.step():
@@ -243,6 +258,7 @@ def _rules(dice: Dice) -> Rules:
         max_hold_s=dice.weighted([0.0, 0.5], [4, 1]),
         yield_grace_s=0.3,
         force=dice.coin(0.1),
+        gone_grace_s=2.0,
     )
 
 
