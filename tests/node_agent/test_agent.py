@@ -18,7 +18,16 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, hook, running, start_job, until
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    environment,
+    eventually,
+    hook,
+    running,
+    start_job,
+    until,
+)
 
 MIB = 1 << 20
 OURS = f"{os.getpid()}000"  # no process of another test run on this host has this job id
@@ -73,6 +82,7 @@ async def test_devices_that_slurm_did_not_name_come_from_the_reservation(
 ) -> None:
     reservation = pb.Reservation(job_id="17", group="other", devices=[1], nodes=["n1", "n2"])
     orchestrator.reservations = [reservation]
+    await agent._link.connected.wait()
 
     await start_job(folder, devices=None, group="")
     started = await orchestrator.hears("started")
@@ -85,9 +95,8 @@ async def test_a_reservation_outlives_the_orchestrator_and_the_agent(
 ) -> None:
     orchestrator.reservations = [pb.Reservation(job_id="17", group="demo", devices=[1])]
     where = config(folder, orchestrator.address)
-    async with running(where, sim, SimBackend("n1", sim)):
-        await orchestrator.hears("hello")
-        await start_job(folder)  # so the reservation has arrived
+    async with running(where, sim, SimBackend("n1", sim)) as first:
+        await first._link.connected.wait()  # so the reservation has arrived
     await orchestrator.stop()
 
     async with running(where, sim, SimBackend("n1", sim)):
@@ -102,19 +111,19 @@ async def test_a_reservation_that_a_start_has_taken_is_not_taken_by_the_next_wit
 ) -> None:
     orchestrator.reservations = [pb.Reservation(job_id=OURS, group="demo", devices=[1])]
     where = config(folder, orchestrator.address)
-    async with running(where, sim, SimBackend("n1", sim)):
-        await orchestrator.hears("hello")
+    async with running(where, sim, SimBackend("n1", sim)) as first:
+        await first._link.connected.wait()
         await start_job(folder, OURS, devices=None)
     await orchestrator.stop()
 
-    async with running(where, sim, SimBackend("n1", sim)):
+    async with running(where, sim, SimBackend("n1", sim)) as second:
         twice = await start_job(folder, OURS, devices=None)
         await hook(folder, verb="job-end", job=OURS)
         stale = await start_job(folder, OURS, devices=None)
         requeued = await start_job(folder, OURS, devices=None, restarts=1)
         orchestrator.reservations = [pb.Reservation(job_id=OURS, group="demo", devices=[0])]
         await orchestrator.start()
-        await orchestrator.hears("hello")
+        await second._link.connected.wait()
         fresh = await start_job(folder, OURS, devices=None, restarts=1)
 
     assert twice["ok"] is True, "it is the same start"
@@ -127,7 +136,13 @@ async def test_a_reservation_that_a_start_has_taken_is_not_taken_by_the_next_wit
 async def test_a_start_asks_for_the_devices_that_the_job_has_got_since(
     agent: Agent, folder: Path, orchestrator: FakeOrchestrator
 ) -> None:
+    await agent._link.connected.wait()
     orchestrator.orders(reserve=pb.Reservation(job_id="17", group="demo", devices=[1]))
+
+    async def heard() -> bool:
+        return "17" in agent._state.reservations
+
+    await eventually(heard)
     orchestrator.reservations = [pb.Reservation(job_id="17", group="demo", devices=[0])]
 
     await start_job(folder, devices=None)

@@ -177,7 +177,11 @@ def test_a_process_that_cannot_be_read_for_want_of_files_is_not_taken_for_gone(
 async def test_a_job_of_slurm_is_looked_at_closely_when_it_has_no_process_left(tmp_path: Path) -> None:
     state = state_with(tmp_path, SLURM_JOB)  # as while slurmctld is down at the end of its script
     seen: list[str] = []
-    watch = Watch(state, Ends(state).end, 1, Slurm(over=False).is_over, lambda job: seen.append(job.job_id))
+
+    async def notice(job: Job, pids: list[int]) -> None:
+        seen.append(job.job_id)
+
+    watch = Watch(state, Ends(state).end, 1, Slurm(over=False).is_over, notice)
 
     await watch.look()
 
