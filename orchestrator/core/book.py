@@ -24,8 +24,11 @@ class Device(NamedTuple):
         return f"{self.node}/{self.minor}"
 
 
+Crowd = frozenset[Device]  # those who wait for exactly these devices
+
+
 @dataclass
-class _Crowd:
+class _Count:
     """The waiters for exactly the same devices, by job."""
 
     size: int = 0
@@ -47,8 +50,8 @@ class DeviceBook:
 
     def __init__(self) -> None:
         self._queues: dict[Device, OrderedDict[Key, int]] = {}
-        self._wanted: dict[Key, frozenset[Device]] = {}
-        self._crowds: dict[Device, dict[frozenset[Device], _Crowd]] = {}
+        self._wanted: dict[Key, Crowd] = {}
+        self._crowds: dict[Device, dict[Crowd, _Count]] = {}
         self.holders: dict[Device, Key] = {}
         self.switching: dict[Device, Key] = {}
         self._contexts: dict[Device, dict[Key, None]] = {}
@@ -94,23 +97,31 @@ class DeviceBook:
             return crowds[0].jobs.keys()
         return set[str]().union(*(crowd.jobs for crowd in crowds))
 
-    def is_last(self, key: Key, devices: Iterable[Device]) -> bool:
-        """Tell whether waiter *key* is the last in the queue of each of *devices*."""
-        return all(next(reversed(self._queues[device])) == key for device in devices)
+    def wanted(self, key: Key) -> Crowd:
+        """Return the devices that *key* waits for; none if it does not wait."""
+        return self._wanted.get(key, frozenset())
 
-    def _want(self, key: Key, devices: frozenset[Device]) -> None:
+    def crowds(self, devices: Iterable[Device]) -> tuple[Crowd, ...]:
+        """Return who waits for at least one of *devices*, by what they wait for."""
+        return tuple({crowd: None for device in devices for crowd in self._crowds.get(device, ())})
+
+    def crowds_at(self, device: Device) -> tuple[Crowd, ...]:
+        """Return the same for one device."""
+        return tuple(self._crowds.get(device, ()))
+
+    def _want(self, key: Key, devices: Crowd) -> None:
         before = self._wanted.pop(key, frozenset())
         self._count(key, before, -1)
         self._count(key, devices, 1)
         if devices:
             self._wanted[key] = devices
 
-    def _count(self, key: Key, devices: frozenset[Device], by: int) -> None:
-        crowd: _Crowd | None = None
+    def _count(self, key: Key, devices: Crowd, by: int) -> None:
+        crowd: _Count | None = None
         for device in devices:
             here = self._crowds.setdefault(device, {})
             if crowd is None:
-                crowd = here.get(devices) or _Crowd()
+                crowd = here.get(devices) or _Count()
                 crowd.add(key.job_id, by)
             if crowd.size:
                 here[devices] = crowd
@@ -119,8 +130,8 @@ class DeviceBook:
             if not here:
                 del self._crowds[device]
 
-    def _crowds_of(self, devices: Iterable[Device]) -> list[_Crowd]:
-        found: dict[frozenset[Device], _Crowd] = {}
+    def _crowds_of(self, devices: Iterable[Device]) -> list[_Count]:
+        found: dict[Crowd, _Count] = {}
         for device in devices:
             found.update(self._crowds.get(device, {}))
         return list(found.values())

@@ -141,7 +141,6 @@ class Core:
         """Grant and switch what can be, then return the commands of this event."""
         state, looked_at = self.state, dict[Device, None]()
         self._leases_ended(at)
-        state.version += 1  # what the policy thinks of accounts and jobs may have changed
         while state.dirty:
             device = next(iter(state.dirty))
             del state.dirty[device]
@@ -189,12 +188,13 @@ class Core:
 
     def _tell_places(self, devices: dict[Device, None], at: float) -> None:
         """Tell those at the head of the touched queues, and who has just asked, where they stand now."""
-        heads, self._asked = self._asked, {}
-        for device in devices:
-            for _, key in zip(range(TOLD_PLACES), self.state.book.queue(device), strict=False):
-                heads[key] = None
-        for key in (key for key in heads if key in self.state.waiters):
-            place = self.turns.place(key, at)
+        asked, self._asked = self._asked, {}
+        heads = self.order.heads(devices, TOLD_PLACES, at)
+        places = self.turns.places(heads, at) if heads else {}
+        for key in asked:
+            if key in self.state.waiters and key not in places:
+                places[key] = self.turns.place(key, at)
+        for key, place in places.items():
             if self.state.calls.get(key) and place != self._told.get(key):
                 self._told[key] = place
                 self.state.out.append(Place(frozenset(self.state.calls[key]), *place))

@@ -122,6 +122,7 @@ class Nodes:
         )
         if job.priority:
             state.priorities[job.job_id] = job.priority
+            state.note_changed(*state.jobs[job.job_id])
         state.put_part(part)
         if claim is not None:
             state.put_waiter(state.waiters[claim], state.keeping[claim])

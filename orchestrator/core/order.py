@@ -1,13 +1,15 @@
-"""Who is first at a device: the policy's rank, and what no policy may overrule."""
+"""Who is first at a device: the policy's order, and what no policy may overrule."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
-from slurm_interleave.client.core.states import Context
-from slurm_interleave.orchestrator.core.book import Device
-from slurm_interleave.orchestrator.core.policy import Policy, Standing
+from slurm_interleave.orchestrator.core.book import Crowd, Device
+from slurm_interleave.orchestrator.core.line import Rank
+from slurm_interleave.orchestrator.core.lines import PRESSED, Lines
+from slurm_interleave.orchestrator.core.policy import Policy
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key
@@ -23,74 +25,81 @@ class Order:
         self._state = state
         self._waits = waits
         self.policy = policy
-        self._ranks: dict[Key, tuple[float, ...]] = {}
-        self._ranked: tuple[int, float] = (0, 0.0)  # in which state, and when
-        self._loaded = loaded
+        self._lines = Lines(state, policy, loaded)
 
     def first(self, device: Device, now: float) -> Key | None:
         """Return who is first at *device* of those that can act."""
-        queue = self._queue(device)
-        if self.policy.in_order:
-            return next(queue, None)
-        return min(queue, key=lambda key: self.rank(key, now), default=None)
+        state, crowds = self._state, self._state.book.crowds_at(device)
+        if not crowds:
+            return None
+        self._lines.update(now)
+        if state.stopped or state.away:
+            return next((rank.key for rank in self._walk(crowds) if self._can_act(rank.key)), None)
+        pressed = self._pressed(crowds)
+        if len(crowds) == 1 and not pressed:
+            return self._lines[crowds[0]].first().key
+        return min((*pressed, *(self._lines[crowd].first() for crowd in crowds))).key
+
+    def heads(self, devices: Iterable[Device], count: int, now: float) -> dict[Key, None]:
+        """Return the first *count* waiters at each of *devices*."""
+        self._lines.update(now)
+        found: dict[Key, None] = {}
+        for crowds in dict.fromkeys(map(self._state.book.crowds_at, devices)):
+            if crowds:
+                found.update((rank.key, None) for rank in itertools.islice(self._walk(crowds), count))
+        return found
 
     def ahead(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
         """Return the jobs with waiters that come before *key* at *devices*, its own job maybe among them."""
-        earlier, stopped = self._earlier_jobs(devices, key, now), self._state.stopped
+        self._lines.update(now)
+        earlier, stopped = self._earlier_jobs(devices, key), self._state.stopped
         return earlier - stopped if stopped else earlier
 
-    def _earlier_jobs(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
-        book = self._state.book
-        if not self.policy.in_order:
-            own = self.rank(key, now)
-            queues = (book.queue(device) for device in devices)
-            return {other.job_id for queue in queues for other in queue if self.rank(other, now) < own}
-        if book.is_last(key, devices):
-            return book.jobs(devices)
-        return {other.job_id for device in devices for other in self._earlier(device, key)}
+    def walk(self, devices: Iterable[Device], now: float) -> Iterator[tuple[Key, Set[str]]]:
+        """Walk those who wait for at least one of *devices*, in order, each with `ahead`, which grows.
 
-    def _earlier(self, device: Device, key: Key) -> Iterable[Key]:
-        return itertools.takewhile(lambda other: other != key, self._state.book.queue(device))
+        It is all that is ahead of those who wait for these devices and no others.
+        """
+        self._lines.update(now)
+        ahead: dict[str, None] = {}
+        for rank in self._walk(self._state.book.crowds(devices)):
+            yield rank.key, ahead.keys()
+            if rank.key.job_id not in self._state.stopped:
+                ahead[rank.key.job_id] = None
 
-    def _queue(self, device: Device) -> Iterator[Key]:
-        """Walk those who wait for *device*, but for those who would hold up others: stopped, or cut off."""
-        state, queue = self._state, self._state.book.queue(device)
-        if not (state.stopped or state.away):
-            return queue
-        return (key for key in queue if key.job_id not in state.stopped and not self._is_cut_off(key))
+    def _earlier_jobs(self, devices: Sequence[Device], key: Key) -> Set[str]:
+        crowds = self._state.book.crowds(devices)
+        if not crowds:
+            return frozenset()
+        lines, pressed = [self._lines[crowd] for crowd in crowds], self._pressed(crowds)
+        [rank] = [rank for rank in pressed if rank.key == key] or [self._lines.of(key).rank(key)]
+        if not pressed and all(line.ends_with(rank) for line in lines):
+            return self._state.book.jobs(devices)
+        earlier = {other.job_id for line in lines for other in line.before(rank)}
+        return earlier.union(other.key.job_id for other in pressed if other < rank)
 
-    def _is_cut_off(self, key: Key) -> bool:
-        """Tell whether waiter *key* is passed over: all its callers were cut off."""
-        state = self._state
-        calls = state.calls.get(key)
-        return bool(calls) and not state.waiters[key].told and all(map(state.away.get, calls or ()))
+    def _walk(self, crowds: Iterable[Crowd]) -> Iterator[Rank]:
+        """Walk the lines of *crowds* as one. Who is pressed comes in its place, and then again."""
+        lines, pressed = [self._lines[crowd] for crowd in crowds], self._pressed(crowds)
+        return iter(lines[0]) if len(lines) == 1 and not pressed else heapq.merge(pressed, *lines)
 
-    def rank(self, key: Key, now: float) -> tuple[float, ...]:
-        """Return the rank of waiter *key*; smaller comes first. Worked out once in each state."""
-        if self._ranked != (self._state.version, now):
-            self._ranked = (self._state.version, now)
-            self._ranks.clear()
-        if key not in self._ranks:
-            self._ranks[key] = self.rank_now(key, now)
-        return self._ranks[key]
-
-    def rank_now(self, key: Key, now: float) -> tuple[float, ...]:
-        """Return the same, worked out anew."""
-        state, waiter = self._state, self._state.waiters[key]
-        if key in self._loaded:
-            # The devices are ready for it: another one that came meanwhile would waste the switch, each time.
-            return (-2.0, waiter.seq)
-        keeping = state.keeping.get(key, frozenset())
-        if keeping and self._waits.behind(keeping):
-            # Others wait for what its job keeps meanwhile: they cannot go first.
-            return (-1.0, waiter.seq)
-        parts = [part for member in waiter.keys for part in state.parts.get(member, {}).values()]
-        standing = Standing(
-            account=state.members[key].account,
-            priority=state.priorities.get(key.job_id, 0),
-            resident=all(part.context is Context.RESIDENT for part in parts),
+    def _pressed(self, crowds: Iterable[Crowd]) -> Sequence[Rank]:
+        """Return those whose jobs keep leases that others wait for: they could not be granted before."""
+        state, keepers = self._state, self._lines.keepers(crowds)
+        if not keepers:
+            return ()
+        return sorted(
+            Rank((PRESSED, 0.0), state.waiters[key].seq, key)
+            for key in keepers
+            if self._waits.presses(state.keeping[key])
         )
-        return self.policy.rank(waiter, standing, now)
+
+    def _can_act(self, key: Key) -> bool:
+        """Tell whether *key* may hold up others: not if it is stopped, or all its callers were cut off."""
+        state, calls = self._state, self._state.calls.get(key)
+        if key.job_id in state.stopped:
+            return False
+        return not calls or bool(state.waiters[key].told) or not all(map(state.away.get, calls))
 
     def next_seq(self, devices: list[Device], pass_by: dict[Key, Key]) -> int:
         """Return the number of a new waiter: the last, or just before those of *pass_by* in its queues."""

@@ -1,7 +1,7 @@
-"""In which order waiters come. A policy is one small class: a rank, the smallest comes first.
+"""In which order waiters come. A policy is one small class: it puts waiters in lots, and weighs lots.
 
-Whoever has waited longer than the ageing time comes before all others, first come first: so no policy starves
-anybody, as long as holders yield.
+The lightest lot comes first, and within a lot who came first. Whoever has waited longer than the ageing time
+comes before all others, first come first: so no policy starves anybody, as long as holders yield.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from slurm_interleave.client.core.errors import ConfigError
-from slurm_interleave.sql.rows import Waiter
 
 AGEING_S = 600.0
+Lot = float | str
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Standing:
 
 
 class Policy(ABC):
-    """Ranks waiters; `in_order` tells whether the order of arrival is the whole rank."""
+    """Orders waiters; `in_order` tells whether the order of arrival is all of it."""
 
     name: ClassVar[str]
     in_order: ClassVar[bool] = False
@@ -37,14 +37,13 @@ class Policy(ABC):
     def __init__(self, ageing_s: float = AGEING_S) -> None:
         self.ageing_s = ageing_s
 
-    def rank(self, waiter: Waiter, standing: Standing, now: float) -> tuple[float, ...]:
-        """Return the rank of *waiter* at *now*; smaller comes first, and no two are equal."""
-        aged = now - waiter.requested >= self.ageing_s
-        return (0.0, waiter.seq) if aged else (1.0, *self.weigh(standing, now), waiter.seq)
-
     @abstractmethod
-    def weigh(self, standing: Standing, now: float) -> tuple[float, ...]:
-        """Return what counts before the order of arrival."""
+    def lot(self, standing: Standing) -> Lot:
+        """Return the lot of a waiter: a number that is its weight, unless `weight` says otherwise."""
+
+    def weight(self, lot: Lot) -> float:
+        """Return what *lot* weighs; the least comes first. It may rise after `held`, and never falls."""
+        return float(lot)
 
     def held(self, account: str, seconds: float, now: float) -> None:  # noqa: B027 - most policies do not care
         """Take note that a lease of *account* ended after *seconds*."""
@@ -56,9 +55,9 @@ class Fifo(Policy):
     name = "fifo"
     in_order = True
 
-    def weigh(self, standing: Standing, now: float) -> tuple[float, ...]:
-        """Nothing."""
-        return ()
+    def lot(self, standing: Standing) -> Lot:
+        """One for all."""
+        return 0.0
 
 
 class Priority(Policy):
@@ -66,9 +65,9 @@ class Priority(Policy):
 
     name = "priority"
 
-    def weigh(self, standing: Standing, now: float) -> tuple[float, ...]:
+    def lot(self, standing: Standing) -> Lot:
         """The priority."""
-        return (-float(standing.priority),)
+        return -float(standing.priority)
 
 
 class LeastSwitching(Policy):
@@ -77,46 +76,40 @@ class LeastSwitching(Policy):
     name = "least-switching"
     lingers = True
 
-    def weigh(self, standing: Standing, now: float) -> tuple[float, ...]:
+    def lot(self, standing: Standing) -> Lot:
         """Whether a grant needs a switch."""
-        return (0.0 if standing.resident else 1.0,)
-
-
-@dataclass
-class _Usage:
-    seconds: float = 0.0
-    at: float = 0.0
-
-
-@dataclass
-class _Usages:
-    by_account: dict[str, _Usage] = field(default_factory=dict)
+        return 0.0 if standing.resident else 1.0
 
 
 class FairShare(Policy):
-    """The account that held devices least comes first; what was held fades, halved each half-life."""
+    """The account that held devices least comes first; what was held fades, halved each half-life.
+
+    All accounts fade alike, so their order changes only when one has held again. What is kept does not fade:
+    the logarithm of the seconds that, held at time 0, would have left as much.
+    """
 
     name = "fair-share"
 
     def __init__(self, ageing_s: float = AGEING_S, half_life_s: float = 3600.0) -> None:
         super().__init__(ageing_s)
         self.half_life_s = half_life_s
-        self._usages = _Usages()
+        self._held: dict[Lot, float] = {}
 
-    def weigh(self, standing: Standing, now: float) -> tuple[float, ...]:
-        """What the account has held lately, in seconds."""
-        return (self._faded(standing.account, now),)
+    def lot(self, standing: Standing) -> Lot:
+        """The account."""
+        return standing.account
+
+    def weight(self, lot: Lot) -> float:
+        """What the account has held."""
+        return self._held.get(lot, -math.inf)
 
     def held(self, account: str, seconds: float, now: float) -> None:
         """Add *seconds* to the account."""
-        faded = self._faded(account, now)
-        self._usages.by_account[account] = _Usage(faded + seconds, now)
-
-    def _faded(self, account: str, now: float) -> float:
-        usage = self._usages.by_account.get(account)
-        if usage is None:
-            return 0.0
-        return usage.seconds * math.pow(0.5, max(now - usage.at, 0.0) / self.half_life_s)
+        if seconds <= 0:
+            return
+        more = math.log2(seconds) + now / self.half_life_s
+        small, large = sorted((self._held.get(account, -math.inf), more))
+        self._held[account] = large + math.log2(1.0 + 2.0 ** (small - large))
 
 
 POLICIES: Mapping[str, type[Policy]] = {

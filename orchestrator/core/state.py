@@ -65,9 +65,9 @@ class State:
         self.nodes_up: set[str] = set()
         self.book = DeviceBook()
         self.out: list[Command] = []
-        self.version = 0  # rises with each change
         self.dirty: dict[Device, None] = {}
         self.changed: dict[Key, None] = {}  # members of whom something that can be seen has changed
+        self.unranked: list[Key] = []  # the same, since the waiters were last put in order
         self.seq = max((w.seq for w in remembered.waiters), default=0)
         self._load(remembered)
 
@@ -85,12 +85,12 @@ class State:
 
     def _emit(self, change: Put | Drop, *members: Key) -> None:
         self.out.append(change)
-        self.version += 1
         self.note_changed(*members)
 
     def note_changed(self, *members: Key) -> None:
         """Note that something that can be seen of *members* has changed."""
         self.changed.update(dict.fromkeys(members))
+        self.unranked += members
 
     def take_changed(self) -> Iterable[Key]:
         """Return the members that have changed since the last call."""

@@ -6,10 +6,10 @@ conflicts with no holder and with no waiter before it, and its own context alone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.orchestrator.core.book import Device
+from slurm_interleave.orchestrator.core.book import Crowd, Device
 from slurm_interleave.orchestrator.core.commands import Grant, WakeMe
 from slurm_interleave.orchestrator.core.events import Wake
 from slurm_interleave.orchestrator.core.habits import Habits
@@ -178,8 +178,29 @@ class Turns:
 
     def place(self, key: Key, at: float) -> tuple[int, str]:
         """Return how many jobs come before waiter *key*, and what it waits for beside them."""
-        devices, book = self._state.claimed_devices(key), self._state.book
-        ahead = self._order.ahead(devices, key, at)
+        devices = self._state.claimed_devices(key)
+        return self._place(key, devices, self._order.ahead(devices, key, at), at)
+
+    def places(self, keys: Collection[Key], at: float) -> dict[Key, tuple[int, str]]:
+        """Return the same for each of the waiters *keys*, looking at each queue once."""
+        if len(keys) == 1:
+            return {key: self.place(key, at) for key in keys}
+        crowds: dict[Crowd, set[Key]] = {}
+        for key in keys:
+            crowds.setdefault(self._state.book.wanted(key), set()).add(key)
+        found: dict[Key, tuple[int, str]] = {}
+        for crowd, wanted in crowds.items():
+            for key, ahead in self._order.walk(crowd, at):
+                if key in wanted:
+                    wanted.remove(key)
+                    found[key] = self._place(key, self._state.claimed_devices(key), ahead, at)
+                if not wanted:
+                    break
+            found.update((key, self.place(key, at)) for key in wanted)
+        return found
+
+    def _place(self, key: Key, devices: Sequence[Device], ahead: Set[str], at: float) -> tuple[int, str]:
+        book = self._state.book
         holders = {book.holders[device].job_id: None for device in devices if device in book.holders}
         holding = sum(job not in ahead for job in holders if job != key.job_id)
         waiting = len(ahead) - (key.job_id in ahead)

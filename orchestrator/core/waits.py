@@ -58,6 +58,14 @@ class Waits:
                     raise Deadlock(_cycle(job_id, device, holder, waiter, reason, reasons))
         return reasons
 
+    def presses(self, keeping: Iterable[Key]) -> bool:
+        """Tell whether other jobs wait for one of the leases *keeping*, which are of one job."""
+        return any(
+            job != lease.job_id
+            for lease in keeping
+            for job in self._state.book.jobs(self._state.devices(lease))
+        )
+
     def _queued(self, devices: Iterable[Device], job_id: str) -> list[Key]:
         queues = (self._state.book.queue(device) for device in devices)
         return [waiter for queue in queues for waiter in queue if waiter.job_id != job_id]

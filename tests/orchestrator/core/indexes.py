@@ -5,7 +5,9 @@ from __future__ import annotations
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.policy import Standing
 from slurm_interleave.orchestrator.core.status import GroupState
+from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key
 
 
@@ -19,6 +21,7 @@ def expect_true_indexes(core: Core, now: float) -> None:
     devices = {device for key in core.state.members for device in core.state.devices(key)}
     for device in devices:
         expect_true_depth(core, [device])
+        expect_true_order(core, device, now)
     for key in core.state.waiters:
         expect_true_depth(core, core.state.claimed_devices(key))
         expect_true_place(core, key, now)
@@ -63,10 +66,43 @@ def expect_true_depth(core: Core, devices: list[Device]) -> None:
     assert set(state.book.jobs(devices)) == {key.job_id for key in waiting}
 
 
+def rank(core: Core, key: Key, now: float) -> tuple[float, float, int]:
+    """Where a waiter stands: the smallest comes first."""
+    state, policy, waiter = core.state, core.order.policy, core.state.waiters[key]
+    if policy.in_order:
+        return 0, 0, waiter.seq
+    if key in core.switches.costs:
+        return -2, 0, waiter.seq
+    if Waits(state).behind(state.keeping[key]):
+        return -1, 0, waiter.seq
+    if waiter.requested <= now - policy.ageing_s:
+        return 0, 0, waiter.seq
+    resident = all(is_resident(core, member) for member in waiter.keys)
+    standing = Standing(state.members[key].account, state.priorities.get(key.job_id, 0), resident)
+    return 1, policy.weight(policy.lot(standing)), waiter.seq
+
+
+def expect_true_order(core: Core, device: Device, now: float) -> None:
+    state = core.state
+    waiting = [key for key in state.waiters if device in state.claimed_devices(key)]
+    waiting.sort(key=lambda key: rank(core, key, now))
+
+    assert list(dict.fromkeys(key for key, _ in core.order.walk([device], now))) == waiting
+    assert list(core.order.heads([device], 3, now))[:1] == waiting[:1]
+    acting = [key for key in waiting if can_act(core, key)]
+    assert core.order.first(device, now) == next(iter(acting), None)
+
+
+def can_act(core: Core, key: Key) -> bool:
+    state = core.state
+    calls = state.calls.get(key, set())
+    cut_off = calls and not state.waiters[key].told and all(state.away.get(call) for call in calls)
+    return key.job_id not in state.stopped and not cut_off
+
+
 def expect_true_place(core: Core, key: Key, now: float) -> None:
-    state, order, mine = core.state, core.order, set(core.state.claimed_devices(key))
-    fifo = order.policy.in_order
-    ranks = {other: (w.seq,) if fifo else order.rank_now(other, now) for other, w in state.waiters.items()}
+    state, mine = core.state, set(core.state.claimed_devices(key))
+    ranks = {other: rank(core, other, now) for other in state.waiters}
     acting = [other for other in state.waiters if other.job_id not in state.stopped]
     before = {
         other.job_id
@@ -76,3 +112,4 @@ def expect_true_place(core: Core, key: Key, now: float) -> None:
     holders = {lease.job_id for lease in state.leases if not mine.isdisjoint(state.devices(lease))}
 
     assert core.turns.place(key, now)[0] == len((before | holders) - {key.job_id})
+    assert core.turns.places([key], now) == {key: core.turns.place(key, now)}

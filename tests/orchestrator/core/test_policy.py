@@ -80,6 +80,16 @@ def test_the_weight_that_a_registration_says_counts() -> None:
     assert next_after(bench, "A") == "high"
 
 
+def test_the_weight_that_a_registration_in_another_group_says_counts_for_who_waits_already() -> None:
+    bench = jobs(Rules(policy="priority"), "A", "first", "later")
+    bench.acquire("first")
+    bench.acquire("later")
+
+    bench.join("later", "h", devices=(1,), priority=3)
+
+    assert next_after(bench, "A") == "later"
+
+
 def test_a_weight_ends_with_its_job_and_one_of_a_stranger_is_not_kept() -> None:
     bench = Bench()
     bench.start("A")

@@ -58,8 +58,11 @@ class Turns:
         registration = ev.Registration(job, group, f"{job}-{group}", devices, **more)
         self.handle(ev.Registered(self.now, "n1", registration))
 
+    def new_call(self) -> ev.CallId:
+        return ev.CallId(next(self._calls))
+
     def acquire(self, job: str, *groups: str, independent: bool = False) -> int:
-        call = ev.CallId(next(self._calls))
+        call = self.new_call()
         first, *also = groups or ("g",)
         self.handle(ev.Acquire(self.now, job, first, "", call, tuple(also), independent))
         return call
