@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.trespass import Trespass
@@ -11,15 +13,18 @@ from slurm_interleave.sql.rows import Key, Part
 def group_status(core: Core, group: str, at: float) -> pb.GroupStatus:
     """Return all that is known of *group* now."""
     state, since = core.standings.since(group)
+    members = core.state.groups.get(group, ())
+    claims = dict.fromkeys(core.state.claims[key] for key in members if key in core.state.claims)
+    places = core.turns.places(claims, at)
     return pb.GroupStatus(
         name=group,
         state=state.value,
         state_since=since,
-        members=[_member(core, key, at) for key in core.state.groups.get(group, ())],
+        members=[_member(core, key, places) for key in members],
     )
 
 
-def _member(core: Core, key: Key, at: float) -> pb.MemberStatus:
+def _member(core: Core, key: Key, places: Mapping[Key, tuple[int, str]]) -> pb.MemberStatus:
     state = core.state
     member, lease, claim = state.members[key], state.leases.get(key), state.claims.get(key)
     status = pb.MemberStatus(job_id=key.job_id, user=member.user, role=member.role, fault=member.fault)
@@ -30,7 +35,7 @@ def _member(core: Core, key: Key, at: float) -> pb.MemberStatus:
         status.epoch, status.held_since, status.phase = lease.epoch, lease.granted, lease.phase
     if claim is not None:
         waiter = state.waiters[claim]
-        ahead, reason = core.turns.place(claim, at)
+        ahead, reason = places[claim]
         status.queue_place, status.reason = ahead + 1, status.reason or reason
         status.waiting_since, status.phase = waiter.requested, waiter.phase
     for part in state.parts.get(key, {}).values():

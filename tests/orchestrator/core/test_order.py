@@ -20,6 +20,7 @@ from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
+from slurm_interleave.orchestrator.services.views import group_status
 from slurm_interleave.sql.rows import Key
 from tests.orchestrator.core.bench import of
 from tests.orchestrator.core.turns import Turns
@@ -125,3 +126,13 @@ def test_a_handover_costs_the_same_however_many_wait(policy: str) -> None:
         costs[size] = steps(lambda crowd=crowd: [crowd.handover() for _ in range(5)])  # type: ignore[misc]
 
     assert costs[400] < 1.2 * costs[20]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_status_of_a_group_looks_at_each_waiter_once(policy: str) -> None:
+    costs = {}
+    for size in (50, 400):
+        core = Crowd(size, policy).core
+        costs[size] = steps(lambda core=core: group_status(core, "g", 2000.0))  # type: ignore[misc]
+
+    assert costs[400] < 1.2 * (400 / 50) * costs[50]
