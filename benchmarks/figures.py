@@ -74,11 +74,19 @@ GOALS = (
         1.5,
         _ratio("handover_1000_groups_us", "p50", "handover_small_us"),
     ),
-    Goal(
-        "handover with 1,000 waiters in the group",
-        "x 1 waiter",
-        2,
-        _ratio("handover_1000_waiters_us", "p50", "handover_small_us"),
+    *(
+        Goal(
+            f"handover with 1,000 waiters, {policy}",
+            "x 1 waiter",
+            2,
+            _ratio(f"handover_1000_waiters{key}_us", "p50", "handover_small_us"),
+        )
+        for policy, key in (
+            ("fifo", ""),
+            ("priority", "_priority"),
+            ("fair-share", "_fair_share"),
+            ("least-switching", "_least_switching"),
+        )
     ),
     Goal(
         "handover beside 100 busy groups, one operation stuck",

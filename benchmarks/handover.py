@@ -22,6 +22,13 @@ from stuck import Stuck
 # What the policies of switches are measured with: a move of a context, and from a yield to the next acquire.
 MOVE_S, APART_S = 0.01, 0.02
 LEARNED_AFTER = 10  # acquires
+WAITERS = 1000
+QUEUES = {
+    "queue": ("handover_1000_waiters_us", "fifo"),
+    "priority": ("handover_1000_waiters_priority_us", "priority"),
+    "fair_share": ("handover_1000_waiters_fair_share_us", "fair-share"),
+    "least_switching": ("handover_1000_waiters_least_switching_us", "least-switching"),
+}
 POLICIES = {
     "eager_off": "",
     "eager_learned": 'eager = "learned"',
@@ -72,9 +79,7 @@ class Bench:
         self._pair = [Member(channels.one(), job, "pair", token) for job, token in tokens.items()]
         self._small = await self._fleet(stack, "small", groups=1, members=2)
         self._large = await self._fleet(stack, "large", groups=1000, members=10)
-        queue = await self._fleet(stack, "queue", groups=1, members=1001)
-        self._queue = measures.Turns(queue.members(1001))
-        await self._queue.begin()
+        self._queues = {key: await self._queue(stack, name, policy) for name, (key, policy) in QUEUES.items()}
         self._busy = await self._fleet(stack, "busy", groups=200, members=2)
         self._policies = {
             name: await self._fleet(stack, name, groups=1, members=2, turns=turns, move_s=MOVE_S)
@@ -96,6 +101,13 @@ class Bench:
         await stack.enter_async_context(nodes(server.address, jobs, members, move_s))
         return Fleet(server, Channels(server.address), jobs)
 
+    async def _queue(self, stack: contextlib.AsyncExitStack, name: str, policy: str) -> measures.Turns:
+        turns = f'policy = "{policy}"\nlinger_s = 0'
+        fleet = await self._fleet(stack, name, groups=1, members=WAITERS + 1, turns=turns)
+        queue = measures.Turns(fleet.members(WAITERS + 1))
+        await queue.begin()
+        return queue
+
     async def round(self) -> Result:
         """Measure everything once."""
         size = self._size
@@ -109,7 +121,8 @@ class Bench:
             ("handover_1000_groups_us", self._large.members(2)),
         ):
             result[key] = spread(await measures.handovers(members, size.handovers))
-        result["handover_1000_waiters_us"] = spread(await self._queue.handovers(size.handovers))
+        for key, queue in self._queues.items():
+            result[key] = spread(await queue.handovers(size.handovers))
         result |= await self._throughput()
         for name, policy in self._policies.items():
             result |= await self._switches(name, policy.members(2))

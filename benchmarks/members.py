@@ -20,6 +20,7 @@ _CHANNELS = 8
 _DEVICES = 8  # of a node
 _DEVICE_BYTES, _CONTEXT_BYTES = 8 << 30, 2 << 30  # a device has room for the contexts of two jobs
 _RETRY_S = 0.02
+_ACCOUNTS = 10
 
 
 def channel(address: str) -> Any:
@@ -83,6 +84,7 @@ class Job:
     job_id: str
     group: str
     device: int
+    number: int = 0  # in its group
 
     @property
     def token(self) -> str:
@@ -95,6 +97,8 @@ class Job:
             job_id=self.job_id,
             attempt="1",
             user="bench",
+            account=f"account-{self.number % _ACCOUNTS}",
+            priority=1 + self.number,
             group=self.group,
             backend="noop",
             devices=[self.device],
@@ -107,7 +111,7 @@ class Job:
 def fleet(groups: int, members: int) -> list[Job]:
     """Return the jobs of *groups* groups, each on a device of its own."""
     return [
-        Job(f"{group}-{member}", f"g{group}", group % _DEVICES)
+        Job(f"{group}-{member}", f"g{group}", group % _DEVICES, member)
         for group in range(groups)
         for member in range(members)
     ]
