@@ -188,7 +188,7 @@ def boundary(world: World) -> Iterator[None]:
         (sockets, "serve_job", _no_server),
         (processes, "of_jobs", world.processes_of),
         (attendance, "alive", SimpleNamespace(process=world.client, is_alive=world.is_alive)),
-        (attendance, "processes", SimpleNamespace(is_of_job=lambda *_: True)),
+        (attendance, "processes", SimpleNamespace(job_of=world.job_of)),
         (watch, "is_over_in_slurm", world.is_over_in_slurm),
         (jobs, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"attempt-{next(numbers)}"))),
         (jobs, "time", SimpleNamespace(time=lambda: DAYS_S + world.loop.time())),

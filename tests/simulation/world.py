@@ -175,6 +175,10 @@ class World:
         """Return a client that lives."""
         return ClientProcess(pid, 0) if self.clients[pid].alive else None
 
+    def job_of(self, pid: int) -> str:
+        """Return the job of the client that has the number *pid*."""
+        return self.clients[pid].name.removeprefix("client-")
+
     def is_alive(self, client: ClientProcess) -> bool:
         """Tell whether it lives."""
         return self.clients[client.pid].alive
