@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from slurm_interleave.client.core.errors import InterleaveError, NotRegistered
-from slurm_interleave.client.core.names import parse_phase
+from slurm_interleave.client.core.errors import BadArgument, InterleaveError, NotRegistered
+from slurm_interleave.client.core.names import excerpt, parse_phase
+from slurm_interleave.client.core.values import parse_seconds
 from slurm_interleave.client.endpoints import parse_endpoints, register_endpoints
 from slurm_interleave.client.registration import registered
 from slurm_interleave.client.session import Lease, Member, Session, say
@@ -39,6 +41,7 @@ class Interleaver:
 
         Where INTERLEAVE_GROUP is set and neither Slurm nor `interleave register` has registered a job, this
         process is registered with its node's agent, as a job of its own or as part of INTERLEAVE_JOB.
+        INTERLEAVE_MAX_WAIT is the timeout in seconds of each acquire that names none. Raises `BadArgument`.
         """
         group = environ.get("INTERLEAVE_GROUP", "")
         if not group or environ.get("INTERLEAVE_DISABLE", "") not in ("", "0"):
@@ -56,6 +59,7 @@ class Interleaver:
             token=environ.get("INTERLEAVE_TOKEN", ""),
             unregistered=unregistered,
             socket=environ.get("INTERLEAVE_SOCKET", ""),
+            max_wait_s=_max_wait_s(environ.get("INTERLEAVE_MAX_WAIT", "")),
         )
         made = cls(Session(member))
         if endpoints := environ.get("INTERLEAVE_ENDPOINTS", ""):
@@ -75,8 +79,9 @@ class Interleaver:
     def acquire(self, phase: str = "", timeout: float | None = None) -> Lease:
         """Wait until the job holds its devices with its state on them.
 
-        *phase* is kept for the report. Raises `TimeoutError` after *timeout* seconds, `NotRegistered` if the
-        node's agent did not register the job, `JobFaulted` if its device state is lost.
+        *phase* is kept for the report. Raises `TimeoutError` after *timeout* seconds (None: as the job's
+        --interleave-max-wait says, `math.inf`: never), `NotRegistered` if the node's agent did not register
+        the job, `JobFaulted` if its device state is lost.
         """
         if self._session is None:
             _tell_outside_once()
@@ -156,6 +161,15 @@ class Interleaver:
                 if not failing:
                     raise
                 say(f"the yield failed too: {error}")
+
+
+def _max_wait_s(text: str) -> float:
+    if not text:
+        return math.inf
+    try:
+        return parse_seconds(float(text), "INTERLEAVE_MAX_WAIT")
+    except ValueError:
+        raise BadArgument(f"INTERLEAVE_MAX_WAIT: {excerpt(text)} is not a number of seconds") from None
 
 
 def _require_registration(member: Member) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import threading
@@ -56,6 +57,7 @@ class Member:
     token: str
     unregistered: str = ""  # why it could not be registered
     socket: str = ""  # of the job on its node
+    max_wait_s: float = math.inf  # for a grant, where the caller sets no limit of his own
 
 
 def say(text: str) -> None:
@@ -79,9 +81,11 @@ class Session:
     def acquire(self, phase: str, timeout_s: float | None) -> Lease:
         """Wait for the devices, through outages too.
 
-        Raises `TimeoutError` after *timeout_s* seconds, `NotRegistered` if the orchestrator does not know the
-        job, `JobFaulted` if its device state is lost.
+        Raises `TimeoutError` after *timeout_s* seconds (None: as the job was submitted; infinite: never),
+        `NotRegistered` if the orchestrator does not know the job, `JobFaulted` if its device state is lost.
         """
+        timeout_s = self.member.max_wait_s if timeout_s is None else timeout_s
+        timeout_s = None if timeout_s == math.inf else timeout_s
         began, name = time.monotonic(), uuid.uuid4().hex
         self._finish_delivery(timeout_s)
         told = _Telling(self.member, self._tell, began)

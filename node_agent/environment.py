@@ -18,7 +18,7 @@ def variables(job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str]) -
         "INTERLEAVE_ORCHESTRATOR": config.orchestrator,
         "INTERLEAVE_SOCKET": address,
         "INTERLEAVE_TOKEN": job.token,
-        "INTERLEAVE_BACKEND": config.backend,
+        "INTERLEAVE_BACKEND": request.backend or config.backend,
         "CUDA_VISIBLE_DEVICES": ",".join(uuids),
         "SLURM_GPUS_ON_NODE": str(len(uuids)),
         "TIMESLICE_ORCH_ADDR": address,
@@ -29,6 +29,8 @@ def variables(job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str]) -
         "TIMESLICE_TRAINER_GROUP": request.group,
         "TIMESLICE_SAMPLER_GROUP": request.group,
     }
+    if request.max_wait_s:
+        values["INTERLEAVE_MAX_WAIT"] = str(request.max_wait_s)
     if job.resumes:
         values["INTERLEAVE_RESUME"] = "1"
     if config.backend == "sim":

@@ -32,7 +32,10 @@ def request_of(args: argparse.Namespace) -> dict[str, object]:
     """Return the request that the arguments mean."""
     request: dict[str, object] = {"verb": args.verb, "job": args.job}
     if args.verb == "job-start":
-        for key in ("uid", "gid", "user", "account", "partition", "group", "role", "backend", "restarts"):
+        for key in (
+            *("uid", "gid", "user", "account", "partition"),
+            *("group", "role", "backend", "restarts", "max_wait"),
+        ):
             request[key] = getattr(args, key)
         request["devices"] = devices(args.devices) if args.devices else None
     return request
@@ -74,6 +77,9 @@ def _parser() -> argparse.ArgumentParser:
         "--backend",
         default="",
         help="what moves the job's device state; empty: what it registers, or the node's",
+    )
+    parser.add_argument(
+        "--max-wait", default="", help="seconds that the job waits for a turn, at most; empty: no limit"
     )
     parser.add_argument(
         "--devices",

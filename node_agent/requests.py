@@ -11,6 +11,7 @@ from slurm_interleave.client.core.names import excerpt, parse_group_name, parse_
 from slurm_interleave.client.core.values import PRIORITY_MAX, UID_MAX, parse_label, parse_number
 from slurm_interleave.node_agent.state import Request, Reservation
 
+_MAX_WAIT_S = 366 * 86400
 _ROLE = re.compile(r"[A-Za-z0-9._-]{0,63}")
 
 
@@ -22,8 +23,9 @@ def parse_job(raw: Mapping[str, Any]) -> str:
 def parse(
     raw: Mapping[str, Any], reservation: Reservation | None, node: str, known: Mapping[int, str]
 ) -> Request:
-    """Return the request; what it does not name comes from *reservation*.
+    """Return the request; *reservation* has the last word on the job's group and role.
 
+    The prolog knows these from what the user sent, which another component of the job may have lent him.
     *known* are the UUIDs of the node's devices by their index. Raises `BadName`, `BadArgument`.
     """
     job = parse_job(raw)
@@ -43,8 +45,8 @@ def parse(
     said = raw.get("restarts")
     return Request(
         job=job,
-        group=parse_group_name(str(raw.get("group") or (reservation.group if reservation else ""))),
-        role=_role(str(raw.get("role") or (reservation.role if reservation else ""))),
+        group=parse_group_name(reservation.group if reservation else str(raw.get("group") or "")),
+        role=_role(reservation.role if reservation else str(raw.get("role") or "")),
         devices=indices,
         uid=parse_number(raw.get("uid"), "uid", UID_MAX),
         gid=parse_number(raw.get("gid"), "gid", UID_MAX),
@@ -54,6 +56,7 @@ def parse(
         nodes=reservation.nodes if reservation else (),
         restarts=None if said in (None, "") else parse_number(said, "restarts", PRIORITY_MAX),
         priority=parse_number(raw.get("priority") or 0, "priority", PRIORITY_MAX, -PRIORITY_MAX),
+        max_wait_s=parse_number(raw.get("max_wait") or 0, "max_wait", _MAX_WAIT_S),
     )
 
 

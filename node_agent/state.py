@@ -61,6 +61,7 @@ class Request:
     started: int = 0  # when that process started, as processes.Process has it
     priority: int = 0  # for policy "priority", where there is no Slurm
     restarts: int | None = None  # how often Slurm had put the job back into its queue; None: not said
+    max_wait_s: int = 0  # for a turn, where the job says nothing else; 0: without limit
     backend: str = ""  # who is to move its state, as in app_channel+sim; empty: whoever the job registers
 
     def is_like(self, other: Request) -> bool:

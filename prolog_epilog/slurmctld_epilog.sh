@@ -3,8 +3,10 @@
 set -u
 
 group=${SPANK_INTERLEAVE_GROUP:-${SPANK__SLURM_SPANK_OPTION_interleave_interleave_group:-}}
-case $group in
-'' | [Nn][Oo][Nn][Ee]) exit 0 ;; # this job did not ask for us
+case "$group, ${SLURM_JOB_COMMENT:-} " in
+,*[\ ,\;]interleave=[Nn][Oo][Nn][Ee][\ ,\;]*) exit 0 ;;
+,*[\ ,\;]interleave=[!\ ,\;]*) ;; # asked by comment; its group is known to our daemons
+,* | [Nn][Oo][Nn][Ee],*) exit 0 ;; # this job did not ask for us
 esac
 
 here=${0%/*}

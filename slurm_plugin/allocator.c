@@ -6,10 +6,9 @@
 #include <string.h>
 
 /* SPANK does not say which of the two it is; the program's name does. */
-static const char *variable(void)
+static int program(void)
 {
-	return (strcmp(program_invocation_short_name, "salloc") == 0 ? "SALLOC_INTERLEAVE_GROUP"
-	                                                             : "SBATCH_INTERLEAVE_GROUP");
+	return (strcmp(program_invocation_short_name, "salloc") == 0 ? SALLOC : SBATCH);
 }
 
 int allocator_init(spank_t sp, int ac, char **av)
@@ -19,6 +18,6 @@ int allocator_init(spank_t sp, int ac, char **av)
 	if (args_parse(&args, ac, av) < 0)
 		return (-1);
 	submit_forget_parent(sp);
-	submit_use_variable(variable());
+	submit_use_variables(program());
 	return (option_register(sp));
 }

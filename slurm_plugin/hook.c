@@ -88,9 +88,10 @@ static int hook_spawn(const char *path, char *const argv[], pid_t *pid)
 
 int hook_job_start(const char *hook, const char *run_dir, const struct job_start *job)
 {
-	char path[PATH_MAX], words[9][PATH_MAX + 32];
+	char path[PATH_MAX], words[12][PATH_MAX + 32];
 	char verb[] = "job-start";
-	char *argv[12] = {path, verb};
+	char *argv[15] = {path, verb};
+	size_t count = 9;
 	pid_t pid;
 
 	if (hook_find(hook, path, sizeof(path)) < 0)
@@ -104,7 +105,13 @@ int hook_job_start(const char *hook, const char *run_dir, const struct job_start
 	snprintf(words[6], sizeof(words[6]), "--partition=%s", job->partition);
 	snprintf(words[7], sizeof(words[7]), "--restarts=%s", job->restarts);
 	snprintf(words[8], sizeof(words[8]), "--group=%s", job->group);
-	for (size_t i = 0; i < 9; i++)
+	if (job->role[0] != '\0')
+		snprintf(words[count++], sizeof(words[0]), "--role=%s", job->role);
+	if (job->backend[0] != '\0')
+		snprintf(words[count++], sizeof(words[0]), "--backend=%s", job->backend);
+	if (job->max_wait[0] != '\0')
+		snprintf(words[count++], sizeof(words[0]), "--max-wait=%s", job->max_wait);
+	for (size_t i = 0; i < count; i++)
 		argv[i + 2] = words[i];
 	if (hook_spawn(path, argv, &pid) < 0)
 		return (-1);

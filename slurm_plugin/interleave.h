@@ -11,13 +11,6 @@
 
 #include "names.h"
 
-/* The job control environment: job_submit sees these names, prolog and epilog see them with SPANK_ before. */
-#define JOB_CONTROL_GROUP "INTERLEAVE_GROUP"
-#define JOB_CONTROL_GPUS "INTERLEAVE_GPUS"
-#define JOB_CONTROL_SRUN "INTERLEAVE_SRUN"
-/* The names that Slurm makes out of the plugin's and the option's name. */
-#define SLURM_OPTION_GROUP "_SLURM_SPANK_OPTION_interleave_interleave_group"
-#define SLURM_OPTION_GPUS "_SLURM_SPANK_OPTION_interleave_interleave_gpus"
 /* Slurm exports each entry of the job control environment into the job under this prefix. */
 #define INHERITED "SLURM_SPANK_"
 
@@ -40,6 +33,9 @@ struct job_start {
 	const char *partition;
 	const char *group;
 	const char *restarts; /* how often Slurm has put the job back; empty: nobody knows */
+	const char *role; /* this and the next ones: empty for none */
+	const char *backend;
+	const char *max_wait; /* seconds, as digits */
 };
 
 /*
@@ -48,11 +44,32 @@ struct job_start {
  */
 int hook_job_start(const char *hook, const char *run_dir, const struct job_start *job);
 
-/* --interleave-group and --interleave-gpus (option.c). */
+/* The options, each with its place in `settings` (settings.c). */
+enum { GROUP, GPUS, ROLE, BACKEND, MAX_WAIT, SETTINGS };
+
+struct setting {
+	const char *option; /* as typed, without the dashes */
+	/* In the job control environment: job_submit sees this name, prolog and epilog see it with SPANK_ before. */
+	const char *entry;
+	const char *slurm_entry; /* the name there that Slurm makes out of the plugin's and the option's */
+	const char *variables[3]; /* that stand for the option: of sbatch, salloc, srun */
+	const char *rule;
+	bool (*read)(const char *text, char *value);
+};
+
+/* The programs that submit jobs, as indices of `variables`. */
+enum { SBATCH, SALLOC, SRUN, PROGRAMS };
+
+extern const struct setting settings[SETTINGS];
+
+/* Not an option: the job is of a srun, whose step asks for what the job asked for. */
+#define JOB_CONTROL_SRUN "INTERLEAVE_SRUN"
+
+/* What was chosen (option.c). */
 struct option_value {
-	bool given; /* also true for an explicit `none` */
-	char group[GROUP_NAME_MAX + 1]; /* empty: none */
-	char gpus[8]; /* GPUs on each node, as digits; empty: as in Slurm's own options */
+	bool given; /* a group, or an explicit `none` */
+	bool by_variable[SETTINGS];
+	char text[SETTINGS][VALUE_MAX + 1]; /* empty: none */
 };
 
 int option_register(spank_t sp);
@@ -60,15 +77,16 @@ const struct option_value *option_value(void);
 
 /* A new job: sbatch, salloc, and srun outside a job (submit.c). */
 void submit_forget_parent(spank_t sp);
-void submit_use_variable(const char *name);
-const char *submit_variable(const char *text);
+void submit_use_variables(int program);
+const char *submit_variable(int number, const char *text); /* the one that *text* came by, or NULL */
+bool submit_inherited(int number, const char *text); /* the job of this step has it */
 int submit_export(spank_t sp);
 
 /* The places: allocator.c (sbatch, salloc), srun.c, slurmd.c, slurmstepd.c. */
 int allocator_init(spank_t sp, int ac, char **av);
 int srun_init(spank_t sp, int ac, char **av);
 int srun_post_opt(spank_t sp);
-const char *srun_refusal(const struct option_value *value);
+const char *srun_refusal(int number, const char *text, const char *value);
 int slurmd_init(int ac, char **av);
 int slurmstepd_init(spank_t sp, int ac, char **av);
 int slurmstepd_post_opt(spank_t sp);

@@ -19,7 +19,7 @@ do
                 return true
             end
         end
-        return false
+        return (" " .. tostring(job_desc.comment or "")):find("[ ,;]interleave=[^ ,;]") ~= nil
     end
 
     local function refuse(reason, code)
@@ -36,7 +36,7 @@ do
     end
 
     local function submit(job_desc, part_list)
-        local asked, reason = rules.asked(job_desc.spank_job_env)
+        local asked, reason = rules.asked(job_desc.spank_job_env, job_desc.comment)
         if reason then
             return reason
         elseif not asked then

@@ -10,6 +10,7 @@ const char *const jobvars[] = {
     "INTERLEAVE_SOCKET",
     "INTERLEAVE_TOKEN",
     "INTERLEAVE_BACKEND",
+    "INTERLEAVE_MAX_WAIT",
     "INTERLEAVE_SIM_DIR",
     "INTERLEAVE_RESUME",
     "AGENT_ENDPOINT",

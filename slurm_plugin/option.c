@@ -1,6 +1,6 @@
 #include "interleave.h"
 
-#include <string.h>
+#include <stdio.h>
 
 static struct option_value value;
 
@@ -14,90 +14,81 @@ static void printable(const char *text, char *copy, size_t size)
 	copy[i] = '\0';
 }
 
-static int group_set(const char *text)
+/* The option or variable that *text* came by, as the user knows it. */
+static const char *source(int number, const char *text)
 {
-	const char *refusal, *variable = submit_variable(text);
-	const char *source = variable == NULL ? "--interleave-group" : variable;
-	char shown[GROUP_NAME_MAX + 2];
+	static char option[64];
+	const char *variable = submit_variable(number, text);
 
-	value.given = true;
-	value.group[0] = '\0';
-	if (!group_is_none(text)) {
-		if (!group_name_ok(text)) {
-			printable(text, shown, sizeof(shown));
-			slurm_error("interleave: %s: group name \"%s\" is not allowed; allowed are " GROUP_NAME_RULE
-			            "; or \"none\"",
-			            source, shown);
-			return (-1);
-		}
-		strcpy(value.group, text);
-	}
-
-	refusal = spank_context() == S_CTX_LOCAL ? srun_refusal(&value) : NULL;
-	if (refusal != NULL) {
-		slurm_error("interleave: %s: %s", source, refusal);
-		return (-1);
-	}
-	return (0);
+	if (variable != NULL)
+		return (variable);
+	snprintf(option, sizeof(option), "--%s", settings[number].option);
+	return (option);
 }
 
-static int group_chosen(int val, const char *text, int remote)
+static int refuse(int number, const char *text)
 {
-	(void)val;
+	char shown[GROUP_NAME_MAX + 2];
+
+	printable(text, shown, sizeof(shown));
+	slurm_error("interleave: %s: \"%s\" is not allowed; allowed are %s", source(number, text), shown,
+	            settings[number].rule);
+	return (-1);
+}
+
+static int chosen(int number, const char *text, int remote)
+{
+	const char *refusal;
+	bool good;
+
 	if (text == NULL)
 		return (remote ? 0 : -1);
-	if (!remote)
-		return (group_set(text));
-	/* Checked where it was typed; on a node a bad one is as good as none, and no reason to fail a job. */
-	value.given = true;
-	value.group[0] = '\0';
-	if (!group_is_none(text) && group_name_ok(text))
-		strcpy(value.group, text);
-	return (0);
-}
-
-static int gpus_chosen(int val, const char *text, int remote)
-{
-	char shown[GROUP_NAME_MAX + 2];
-
-	(void)val;
-	if (remote)
+	if (number == GROUP)
+		value.given = true;
+	good = settings[number].read(text, value.text[number]);
+	if (remote) /* Checked where it was typed; on a node a bad one is as good as none, and no reason to fail a job. */
 		return (0);
-	if (text == NULL || !gpu_count_ok(text)) {
-		printable(text == NULL ? "" : text, shown, sizeof(shown));
-		slurm_error("interleave: --interleave-gpus: \"%s\" is not allowed; allowed are 1 to 9999", shown);
+	if (!good)
+		return (refuse(number, text));
+	value.by_variable[number] = submit_variable(number, text) != NULL;
+	refusal = spank_context() == S_CTX_LOCAL ? srun_refusal(number, text, value.text[number]) : NULL;
+	if (refusal != NULL) {
+		slurm_error("interleave: %s: %s", source(number, text), refusal);
 		return (-1);
 	}
-	strcpy(value.gpus, text);
 	return (0);
 }
 
-static struct spank_option options[] = {
-    {
-        .name = "interleave-group",
-        .arginfo = "NAME",
-        .usage = "[interleave] take turns on the GPUs with the other jobs of group NAME; "
-                 "\"none\": in no group, whatever the environment says",
-        .has_arg = 1,
-        .cb = group_chosen,
-    },
-    {
-        .name = "interleave-gpus",
-        .arginfo = "COUNT",
-        .usage = "[interleave] GPUs on each node, instead of Slurm's options for GPUs; "
-                 "needed with srun outside a job",
-        .has_arg = 1,
-        .cb = gpus_chosen,
-    },
+static struct {
+	const char *arginfo;
+	const char *usage;
+} help[SETTINGS] = {
+    [GROUP] = {"NAME", "[interleave] take turns on the GPUs with the other jobs of group NAME; "
+                       "\"none\": in no group, whatever the environment says"},
+    [GPUS] = {"COUNT", "[interleave] GPUs on each node, instead of Slurm's options for GPUs; "
+                       "needed with srun outside a job"},
+    [ROLE] = {"NAME", "[interleave] what the job does in its group, such as trainer or sampler; "
+                      "jobs of different roles have different GPUs"},
+    [BACKEND] = {"NAME[,NAME]", "[interleave] what moves the job's state off the GPUs and back, in this order, "
+                                "such as app_channel,cuda; else the node's own"},
+    [MAX_WAIT] = {"TIME", "[interleave] how long a turn is waited for before the wait fails; else without limit"},
 };
 
 int option_register(spank_t sp)
 {
-	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-		spank_err_t rc = spank_option_register(sp, &options[i]);
+	for (int i = 0; i < SETTINGS; i++) {
+		struct spank_option option = {
+		    .name = (char *)settings[i].option,
+		    .arginfo = (char *)help[i].arginfo,
+		    .usage = (char *)help[i].usage,
+		    .has_arg = 1,
+		    .val = i,
+		    .cb = chosen,
+		};
+		spank_err_t rc = spank_option_register(sp, &option);
 
 		if (rc != ESPANK_SUCCESS) {
-			slurm_error("interleave: couldn't register --%s: %s", options[i].name, spank_strerror(rc));
+			slurm_error("interleave: couldn't register --%s: %s", settings[i].option, spank_strerror(rc));
 			return (-1);
 		}
 	}

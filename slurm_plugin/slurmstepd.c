@@ -44,17 +44,12 @@ static void variable_set(spank_t sp, const char *name, const char *value)
 		slurm_error("interleave: job %u: couldn't set %s: %s", context.job_id, name, spank_strerror(rc));
 }
 
-static const char *const submit_variables[] = {
-    "SBATCH_INTERLEAVE_GROUP",
-    "SALLOC_INTERLEAVE_GROUP",
-    "SRUN_INTERLEAVE_GROUP",
-};
-
 /* What chose this job's group in the user's shell must not choose that of a job which this one submits. */
 static void submit_variables_unset(spank_t sp)
 {
-	for (size_t i = 0; i < sizeof(submit_variables) / sizeof(submit_variables[0]); i++)
-		spank_unsetenv(sp, submit_variables[i]);
+	for (int i = 0; i < SETTINGS; i++)
+		for (int program = 0; program < PROGRAMS; program++)
+			spank_unsetenv(sp, settings[i].variables[program]);
 }
 
 static void variables_set(spank_t sp)
@@ -110,10 +105,20 @@ static void job_variable(spank_t sp, const char *name, char *value, int size)
  * The prolog did not register the job: 22.05 may start a requeued job without it, or the agent was away. Do it now;
  * the agent takes it twice without harm. Steps of one job may do so at the same time.
  */
-static int registered_late(spank_t sp, const char *group)
+static int registered_late(spank_t sp, const struct option_value *value)
 {
 	char run_dir[PATH_MAX], user[256] = "", account[256], partition[256], names[4096], restarts[16] = "";
-	struct job_start job = {context.job_id, 0, 0, user, account, partition, group, restarts};
+	struct job_start job = {
+	    .job_id = context.job_id,
+	    .user = user,
+	    .account = account,
+	    .partition = partition,
+	    .group = value->text[GROUP],
+	    .restarts = restarts,
+	    .role = value->text[ROLE],
+	    .backend = value->text[BACKEND],
+	    .max_wait = value->text[MAX_WAIT],
+	};
 	uint32_t count = 0;
 	struct passwd entry, *found = NULL;
 
@@ -137,17 +142,17 @@ int slurmstepd_post_opt(spank_t sp)
 {
 	const struct option_value *value = option_value();
 
-	if (!context.usable || (value->given && value->group[0] == '\0'))
+	if (!context.usable || (value->given && value->text[GROUP][0] == '\0'))
 		return (0);
 	if (spank_get_item(sp, S_JOB_ID, &context.job_id) != ESPANK_SUCCESS)
 		return (0);
 
 	/* Looked for without the option too: 22.05 loses it in the batch step with --export=NONE. */
 	if (environment_load() == 0 ||
-	    (value->given && errno == ENOENT && registered_late(sp, value->group) == 0))
+	    (value->given && errno == ENOENT && registered_late(sp, value) == 0))
 		variables_set(sp);
 	else if (value->given)
-		unregistered_set(sp, value->group);
+		unregistered_set(sp, value->text[GROUP]);
 	else
 		return (0); /* This job did not ask for us. */
 	submit_variables_unset(sp);

@@ -33,7 +33,7 @@ static const char *job_group(void)
 	const char *group = getenv("INTERLEAVE_GROUP");
 
 	if (group == NULL)
-		group = getenv(INHERITED JOB_CONTROL_GROUP); /* in the shell of salloc */
+		group = getenv(INHERITED "INTERLEAVE_GROUP"); /* in the shell of salloc */
 	return (group == NULL ? "" : group);
 }
 
@@ -66,25 +66,35 @@ int srun_init(spank_t sp, int ac, char **av)
 		return (-1);
 	if (!in_job()) {
 		submit_forget_parent(sp);
-		submit_use_variable("SRUN_INTERLEAVE_GROUP");
+		submit_use_variables(SRUN);
 	} else if (job_group()[0] != '\0') {
 		gpu_requests_hide();
 	}
 	return (option_register(sp));
 }
 
-/* Why a step may not have *value*, or NULL. */
-const char *srun_refusal(const struct option_value *value)
+static const char *group_refusal(const char *group)
 {
 	static char text[256];
 
-	if (!in_job() || strcmp(value->group, job_group()) == 0)
+	if (strcmp(group, job_group()) == 0)
 		return (NULL);
 	snprintf(text, sizeof(text),
 	         "a step runs in the group of its job, which is %s%.64s; leave the option out, "
 	         "or give it to sbatch, salloc or an srun outside a job",
 	         job_group()[0] == '\0' ? "none" : "", job_group());
 	return (text);
+}
+
+/* Why a step may not have *value*, or NULL. In a job, Slurm hands the job's own options to each srun as if typed. */
+const char *srun_refusal(int number, const char *text, const char *value)
+{
+	if (!in_job())
+		return (NULL);
+	if (number == GROUP)
+		return (group_refusal(value));
+	return (submit_inherited(number, text) ? NULL : "a step has it from its job; give it to sbatch, salloc or an srun "
+	                                                "outside a job");
 }
 
 int srun_post_opt(spank_t sp)

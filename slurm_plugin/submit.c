@@ -6,22 +6,28 @@
 
 #include "jobvars.h"
 
-static const char *const entries[] = {
-    SLURM_OPTION_GROUP, SLURM_OPTION_GPUS, JOB_CONTROL_GROUP, JOB_CONTROL_GPUS, JOB_CONTROL_SRUN,
-};
-
-/* Take out of this program's environment, and of what it sends to slurmctld, what says that the job is ours. */
-static void entries_forget(spank_t sp)
+static void entry_forget(spank_t sp, const char *entry)
 {
 	char inherited[128];
 
-	for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-		snprintf(inherited, sizeof(inherited), INHERITED "%s", entries[i]);
-		unsetenv(inherited);
-		spank_job_control_unsetenv(sp, entries[i]); /* which srun has read by now; unset ones are no error */
-	}
-	unsetenv(SLURM_OPTION_GROUP);
-	unsetenv(SLURM_OPTION_GPUS);
+	snprintf(inherited, sizeof(inherited), INHERITED "%s", entry);
+	unsetenv(inherited);
+	spank_job_control_unsetenv(sp, entry); /* which srun has read by now; unset ones are no error */
+}
+
+/* Take what one option says out of this program's environment, and of what it sends to slurmctld. */
+static void setting_forget(spank_t sp, int number)
+{
+	entry_forget(sp, settings[number].entry);
+	entry_forget(sp, settings[number].slurm_entry);
+	unsetenv(settings[number].slurm_entry);
+}
+
+static void settings_forget(spank_t sp)
+{
+	for (int i = 0; i < SETTINGS; i++)
+		setting_forget(sp, i);
+	entry_forget(sp, JOB_CONTROL_SRUN);
 }
 
 /*
@@ -46,7 +52,7 @@ static bool in_interleaved_job(void)
  */
 void submit_forget_parent(spank_t sp)
 {
-	entries_forget(sp);
+	settings_forget(sp);
 	if (!in_interleaved_job())
 		return;
 	for (size_t i = 0; jobvars[i] != NULL; i++)
@@ -54,24 +60,43 @@ void submit_forget_parent(spank_t sp)
 	unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-static const char *variable = NULL;
+static const char *used[SETTINGS]; /* the variables that stand for options */
 
-/* Where *name* is set, let Slurm read it as the option: after the script, before the command line. */
-void submit_use_variable(const char *name)
+/* Where Slurm looks for an option that was not typed. */
+static const char *inherited_option(int number)
 {
-	const char *text = getenv(name);
+	static char name[128];
 
-	if (text == NULL || text[0] == '\0')
-		return;
-	if (setenv(INHERITED SLURM_OPTION_GROUP, text, 1) < 0)
-		slurm_error("interleave: couldn't use %s", name);
-	else
-		variable = name;
+	snprintf(name, sizeof(name), INHERITED "%s", settings[number].slurm_entry);
+	return (name);
 }
 
-const char *submit_variable(const char *text)
+/* Let Slurm read the variables of *program* as options: after the script, before the command line. */
+void submit_use_variables(int program)
 {
-	return (text == getenv(INHERITED SLURM_OPTION_GROUP) ? variable : NULL);
+	for (int i = 0; i < SETTINGS; i++) {
+		const char *name = settings[i].variables[program];
+		const char *text = getenv(name);
+
+		if (text == NULL || text[0] == '\0')
+			continue;
+		if (setenv(inherited_option(i), text, 1) < 0)
+			slurm_error("interleave: couldn't use %s", name);
+		else
+			used[i] = name;
+	}
+}
+
+const char *submit_variable(int number, const char *text)
+{
+	return (text == getenv(inherited_option(number)) ? used[number] : NULL);
+}
+
+bool submit_inherited(int number, const char *text)
+{
+	const char *inherited = getenv(inherited_option(number));
+
+	return (inherited != NULL && strcmp(text, inherited) == 0);
 }
 
 static int entry_export(spank_t sp, const char *name, const char *value)
@@ -89,16 +114,16 @@ int submit_export(spank_t sp)
 {
 	const struct option_value *value = option_value();
 
-	if (!value->given)
+	if (value->text[GROUP][0] == '\0') {
+		/* What was typed without a group stays, for job_submit to refuse; variables may just be there. */
+		for (int i = 0; i < SETTINGS; i++)
+			if (value->given || value->by_variable[i])
+				setting_forget(sp, i);
 		return (0); /* This job did not ask for us. */
-	if (value->group[0] == '\0') {
-		entries_forget(sp);
-		return (0);
 	}
-	if (entry_export(sp, JOB_CONTROL_GROUP, value->group) < 0)
-		return (-1);
-	if (value->gpus[0] != '\0' && entry_export(sp, JOB_CONTROL_GPUS, value->gpus) < 0)
-		return (-1);
+	for (int i = 0; i < SETTINGS; i++)
+		if (value->text[i][0] != '\0' && entry_export(sp, settings[i].entry, value->text[i]) < 0)
+			return (-1);
 	/* The step of such a srun would ask for the job's GPUs again: job_submit must know. */
 	if (spank_context() == S_CTX_LOCAL && entry_export(sp, JOB_CONTROL_SRUN, "1") < 0)
 		return (-1);

@@ -11,7 +11,7 @@ from lab.scratch import REPOSITORY
 from lab.slurm_conf import Layout
 
 PLUGIN = REPOSITORY / "slurm_plugin" / "build" / "interleave.so"
-_LUA = ("job_submit.lua", "interleave_rules.lua")
+_LUA = ("job_submit.lua", "interleave_request.lua", "interleave_rules.lua")
 _SCRIPTS = {"Prolog": "prolog.sh", "Epilog": "epilog.sh", "EpilogSlurmctld": "slurmctld_epilog.sh"}
 
 

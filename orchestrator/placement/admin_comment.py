@@ -2,7 +2,8 @@
 
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;state=held`, and once placed
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`, which becomes
-`state=released` after its release: from then on, a hold is its user's.
+`state=released` after its release: from then on, a hold is its user's. After the role come `backend=` and
+`max_wait=` (seconds) where the job was submitted with them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class AdminComment:
     devices: int
     """On each node."""
     role: str = ""
+    backend: str = ""
+    max_wait_s: int = 0
     state: str = HELD
     lane: str = ""
     indices: tuple[int, ...] = ()
@@ -51,6 +54,10 @@ def format_comment(comment: AdminComment) -> str:
         ("devices", str(comment.devices)),
         ("role", comment.role),
     ]
+    if comment.backend:
+        fields.append(("backend", comment.backend))
+    if comment.max_wait_s:
+        fields.append(("max_wait", str(comment.max_wait_s)))
     if comment.lane:
         fields += [("lane", comment.lane), ("indices", ",".join(map(str, comment.indices)))]
     fields.append(("state", comment.state))
@@ -65,9 +72,20 @@ def parse_comment(text: str) -> AdminComment | None:
     try:
         nodes, devices = int(fields["nodes"]), int(fields["devices"])
         indices = tuple(int(index) for index in fields.get("indices", "").split(",") if index)
-        group, state = parse_group_name(fields["group"]), fields["state"]
+        group, max_wait_s = parse_group_name(fields["group"]), int(fields.get("max_wait", 0))
+        state = fields["state"]
     except (KeyError, ValueError, BadName) as error:
         raise BadName(f"AdminComment {text!r} cannot be used: {error}") from error
     if nodes < 1 or devices < 1:
         raise BadName(f"AdminComment {text!r} cannot be used: nodes and devices must be 1 or more")
-    return AdminComment(group, nodes, devices, fields.get("role", ""), state, fields.get("lane", ""), indices)
+    return AdminComment(
+        group,
+        nodes,
+        devices,
+        role=fields.get("role", ""),
+        backend=fields.get("backend", ""),
+        max_wait_s=max_wait_s,
+        state=state,
+        lane=fields.get("lane", ""),
+        indices=indices,
+    )

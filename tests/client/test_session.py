@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import pytest
 
 from slurm_interleave.client import Interleaver, NotRegistered
 from slurm_interleave.client import session as session_module
-from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.core.errors import BadArgument, InterleaveError
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.client.fakes import FakeOrchestrator, queued, refusal
 
@@ -72,6 +74,30 @@ def test_a_timeout_is_raised_in_time(mine: Interleaver, orchestrator: FakeOrches
     assert 0.2 <= time.monotonic() - began < 1.0
     assert left.wait(10), "the orchestrator has heard that nobody waits"
     assert mine.lease is None
+
+
+def test_a_job_waits_as_long_as_it_was_submitted_to_unless_the_call_says_otherwise(
+    environ: dict[str, str], orchestrator: FakeOrchestrator
+) -> None:
+    with contextlib.closing(Interleaver.from_env({**environ, "INTERLEAVE_MAX_WAIT": "0.3"})) as mine:
+        orchestrator.stop()
+        with pytest.raises(TimeoutError, match=r"within 0\.3 s"):
+            mine.acquire()
+        with pytest.raises(TimeoutError, match=r"within 0\.1 s"), mine.turn(timeout=0.1):
+            pass
+
+
+def test_a_call_may_wait_without_the_limit_of_its_job(
+    environ: dict[str, str], orchestrator: FakeOrchestrator
+) -> None:
+    with contextlib.closing(Interleaver.from_env({**environ, "INTERLEAVE_MAX_WAIT": "0"})) as mine:
+        assert mine.acquire(timeout=math.inf).epoch == 1
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "1:00"])
+def test_a_longest_wait_that_is_no_number_of_seconds_is_refused(environ: dict[str, str], text: str) -> None:
+    with pytest.raises(BadArgument, match="INTERLEAVE_MAX_WAIT"):
+        Interleaver.from_env({**environ, "INTERLEAVE_MAX_WAIT": text})
 
 
 def test_a_timeout_counts_through_an_outage(mine: Interleaver, orchestrator: FakeOrchestrator) -> None:

@@ -90,6 +90,41 @@ async def test_devices_that_slurm_did_not_name_come_from_the_reservation(
     assert (list(started.devices), started.group, list(started.nodes)) == ([1], "other", ["n1", "n2"])
 
 
+async def test_the_group_of_the_reservation_counts_whatever_the_prolog_was_told(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.reservations = [pb.Reservation(job_id="17", group="mine", role="trainer", devices=[1])]
+    await agent._link.connected.wait()
+
+    await start_job(folder, devices=None, group="theirs", role="")
+    started = await orchestrator.hears("started")
+
+    assert (started.group, started.role) == ("mine", "trainer")
+
+
+async def test_backend_and_longest_wait_of_the_submission_reach_the_job(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder, backend="app_channel+sim", max_wait="600")
+    started = await orchestrator.hears("started")
+
+    variables = environment(folder)
+    assert started.backend == variables["INTERLEAVE_BACKEND"] == "app_channel+sim"
+    assert variables["INTERLEAVE_MAX_WAIT"] == "600"
+
+
+@pytest.mark.parametrize("wrong", [{"backend": "magic"}, {"max_wait": "soon"}, {"max_wait": "-1"}])
+async def test_a_submission_that_this_node_cannot_serve_is_refused(
+    agent: Agent, folder: Path, wrong: dict[str, str]
+) -> None:
+    reply = await start_job(folder, **wrong)
+
+    assert (reply["ok"], wrong.keys() & set(str(reply["error"]).replace(":", " ").split())) == (
+        False,
+        {*wrong},
+    )
+
+
 async def test_a_reservation_outlives_the_orchestrator_and_the_agent(
     folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,8 @@ comments = st.builds(
     nodes=st.integers(1, 999),
     devices=st.integers(1, 16),
     role=st.sampled_from(["", "trainer", "sampler"]),
+    backend=st.sampled_from(["", "cuda", "app_channel+cuda"]),
+    max_wait_s=st.integers(0, 9999),
 )
 
 
@@ -24,10 +28,15 @@ def test_a_comment_survives_being_written_and_read(comment: AdminComment) -> Non
 
 
 def test_the_held_form_is_what_job_submit_writes() -> None:
-    text = "interleave:v1;group=demo;nodes=2;devices=8;role=trainer;state=held"
+    begin = "interleave:v1;group=demo;nodes=2;devices=8;role=trainer;"
+    short = AdminComment(GroupName("demo"), 2, 8, "trainer")
 
-    assert parse_comment(text) == AdminComment(GroupName("demo"), 2, 8, "trainer")
-    assert format_comment(AdminComment(GroupName("demo"), 2, 8, "trainer")) == text
+    for text, comment in (
+        (f"{begin}state=held", short),
+        (f"{begin}backend=cuda;max_wait=600;state=held", replace(short, backend="cuda", max_wait_s=600)),
+    ):
+        assert parse_comment(text) == comment
+        assert format_comment(comment) == text
 
 
 def test_a_placed_comment_names_lane_and_indices() -> None:

@@ -19,16 +19,39 @@ NAMES_C = r"""
 
 int main(void)
 {
-	static char name[65536];
+	static char name[65536], value[VALUE_MAX + 1];
 	size_t used = 0;
-	int c;
+	int c, none;
 
 	while ((c = getchar()) != EOF) {
 		name[used++] = (char)c;
 		if (c != 0)
 			continue;
-		printf("%d %d\n", group_name_ok(name), group_is_none(name));
+		none = name_read(name, value) && value[0] == '\0';
+		printf("%d %d\n", group_name_ok(name), none);
 		used = 0;
+	}
+	return 0;
+}
+"""
+# Prints what each of its arguments becomes, or "-" where it is not allowed; the first names what they are.
+VALUES_C = r"""
+#include <stdio.h>
+#include <string.h>
+#include "names.h"
+
+int main(int argc, char **argv)
+{
+	bool (*read)(const char *, char *) = wait_read;
+
+	if (strcmp(argv[1], "gpus") == 0)
+		read = gpu_count_read;
+	if (strcmp(argv[1], "backend") == 0)
+		read = backend_read;
+	for (int i = 2; i < argc; i++) {
+		char value[VALUE_MAX + 1];
+
+		puts(read(argv[i], value) ? value : "-");
 	}
 	return 0;
 }

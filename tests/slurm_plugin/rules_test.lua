@@ -1,34 +1,9 @@
--- Tests of slurm_plugin/interleave_rules.lua and job_submit.lua in plain Lua: `lua5.3 rules_test.lua "NAME"`.
--- test_rules.py runs each of them as a test of its own.
+-- Tests of interleave_rules.lua in plain Lua: `lua5.3 rules_test.lua "NAME"`. test_rules.py runs each of them as a
+-- test of its own, and those of job_submit_test.lua.
 local rules = require("interleave_rules")
+local shared = require("lua_tests")
+local job, equal, contains, OPTION = shared.job, shared.equal, shared.contains, shared.OPTION
 local tests = {}
-
-local OPTION = "_SLURM_SPANK_OPTION_interleave_interleave_group="
-local NO_VAL, NO_VAL16 = 4294967294, 65534
-
---- A job as Slurm hands it over: numbers that nobody gave are NO_VAL, texts are nil.
-local function job(fields)
-    local made = {
-        min_nodes = NO_VAL, max_nodes = NO_VAL, num_tasks = NO_VAL, ntasks_per_node = NO_VAL16,
-        ntasks_per_tres = NO_VAL16, shared = NO_VAL16, het_job_offset = NO_VAL, priority = NO_VAL,
-    }
-    for key, value in pairs(fields) do
-        made[key] = value
-    end
-    return made
-end
-
-local function equal(actual, expected, what)
-    if actual ~= expected then
-        error(("%s: got %s, expected %s"):format(what or "value", tostring(actual), tostring(expected)), 2)
-    end
-end
-
-local function contains(text, part)
-    if type(text) ~= "string" or not text:find(part, 1, true) then
-        error(("got %s, expected it to hold %q"):format(tostring(text), part), 2)
-    end
-end
 
 local function changes(fields, asked)
     return rules.changes(job(fields), asked or { group = "demo" })
@@ -116,12 +91,91 @@ tests["what cannot be interleaved is refused with what to use instead"] = functi
     contains(comment({ tres_per_node = gpu, ntasks_per_tres = 1 }), "--ntasks-per-gpu")
     contains(comment({ tres_per_node = gpu, shared = 0 }), "--exclusive")
     contains(comment({ tres_per_node = gpu, priority = 0 }), "--begin=TIME")
-    contains(comment({ tres_per_node = gpu, array_inx = "1-3" }), "job arrays")
-    contains(comment({ tres_per_node = gpu, het_job_offset = 0 }), "heterogeneous")
     contains(comment({ tres_per_node = "gres:gpu:1,gres:ilv:g0:1" }), "gres:ilv:g0:1")
     contains(comment({ tres_per_task = "gres/gpu:1,gres/shard:1" }), "gres/shard:1")
     contains(comment({ tres_per_node = "gres:gpu:a:b:c" }), "not understood")
     equal(comment({ tres_per_node = gpu, shared = 1 }):sub(1, 14), "interleave:v1;")
+end
+
+tests["job arrays and the parts of heterogeneous jobs are held like other jobs"] = function()
+    for _, fields in ipairs({ { array_inx = "1-3%2" }, { het_job_offset = 0 }, { het_job_offset = 1 } }) do
+        fields.tres_per_node = "gres:gpu:1"
+        equal(changes(fields).priority, 0)
+    end
+end
+
+tests["role, backend and longest wait are noted for the placement helper"] = function()
+    local asked = rules.asked({
+        [0] = "INTERLEAVE_GROUP=demo", [1] = "INTERLEAVE_ROLE=trainer", [2] = "INTERLEAVE_BACKEND=app_channel+cuda",
+        [3] = "INTERLEAVE_MAX_WAIT=600", [4] = OPTION:gsub("group=", "role=trainer"),
+    })
+
+    equal(comment({ tres_per_node = "gres:gpu:1" }, asked),
+        "interleave:v1;group=demo;nodes=1;devices=1;role=trainer;backend=app_channel+cuda;max_wait=600;state=held")
+end
+
+tests["a role, backend or longest wait that is none is refused, whoever sent it"] = function()
+    local function with(key, value)
+        return comment({ tres_per_node = "gres:gpu:1" }, { group = "demo", [key] = value })
+    end
+
+    for _, bad in ipairs({ "", "a b", "a;state=placed", "-x" }) do
+        contains(with("role", bad), "role name '")
+        contains(with("backend", bad), "backend '")
+        contains(with("max_wait", bad), "seconds, 1 to 31622400")
+    end
+    contains(with("backend", "cuda+magic"), "backend 'magic' is not known on this cluster; known are app_channel,")
+    contains(with("backend", "cuda+"), "backend ''")
+    for _, bad in ipairs({ "0", "-1", "1.5", "31622401", "1e3", "0x10", "99999999999" }) do
+        contains(with("max_wait", bad), "seconds, 1 to 31622400")
+    end
+end
+
+tests["an option that makes no sense without a group is refused without one"] = function()
+    local asked, reason = rules.asked({ [0] = OPTION:gsub("group=", "max_wait=5") })
+
+    equal(asked, nil)
+    contains(reason, "--interleave-max-wait needs --interleave-group=NAME")
+end
+
+tests["a client without our option asks by comment"] = function()
+    equal(rules.asked(nil, "interleave=demo").group, "demo")
+    equal(rules.asked({}, "night run, interleave=a.b-c; please").group, "a.b-c")
+    equal(rules.asked({ [0] = OPTION .. "mine" }, "interleave=other").group, "mine")
+    for _, other in ipairs({ "", "interleave", "interleave=", "interleave=none", "xinterleave=a", "no interleave = a" }) do
+        equal(rules.asked(nil, other), nil, other)
+    end
+    contains(comment({ tres_per_node = "gres:gpu:1" }, rules.asked(nil, "interleave=a/b")), "is not allowed")
+end
+
+tests["a site names the accounts, roles, backends and partitions of its interleaved jobs"] = function()
+    local gpu = { tres_per_node = "gres:gpu:1" }
+    local function with(fields, asked)
+        fields.tres_per_node = gpu.tres_per_node
+        return comment(fields, asked)
+    end
+    rules.settings.accounts = { "physics", "chemistry" }
+    rules.settings.roles = { "trainer", "sampler" }
+    rules.settings.backends = { "cuda" }
+    rules.settings.partitions = { "rl", "rl-long" }
+
+    contains(with({ account = "art" }), "account 'art' is not allowed to interleave; allowed are physics, chemistry")
+    contains(with({}), "account ''")
+    contains(with({ default_account = "physics" }), "group=demo;")
+    local physics = { account = "physics" }
+    contains(with(physics, { group = "demo", role = "judge" }), "role 'judge' is not allowed on this cluster; allowed")
+    contains(with(physics, { group = "demo", role = "sampler" }), "role=sampler;")
+    contains(with(physics, { group = "demo", backend = "app_channel+cuda" }), "'app_channel' is not known")
+    equal(changes({ account = "physics", tres_per_node = "gres:gpu:1" }).partition, "rl")
+    equal(changes({ account = "physics", tres_per_node = "gres:gpu:1", partition = "batch,rl-long" }).partition, "rl-long")
+    contains(rules.refuse_stranger(job({ partition = "rl-long" })), "partition rl-long")
+    equal(rules.refuse_stranger(job({ partition = "interleave" })), nil)
+end
+
+tests["a setting that there is not refuses jobs that asked, with what there is"] = function()
+    rules.settings.partition = "rl"
+
+    contains(comment({ tres_per_node = "gres:gpu:1" }), "interleave.settings.partition is not known; known are accounts,")
 end
 
 tests["a bad group name is refused, whoever sent it"] = function()
@@ -144,111 +198,23 @@ tests["host memory for the saved state is added to --mem, which is then needed"]
     rules.settings.host_memory_mib = 1000
 
     equal(changes({ tres_per_node = "gres:gpu:2", min_mem_per_node = 500 }).min_mem_per_node, 2500)
-    contains(comment({ tres_per_node = "gres:gpu:2" }), "give --mem")
+    contains(comment({ tres_per_node = "gres:gpu:2" }), "give --mem: 2000 MiB are added to it")
 end
 
-tests["a job without a group is refused in our partition alone"] = function()
-    contains(rules.refuse_stranger(job({ partition = "interleave" })), "--interleave-group=NAME")
-    contains(rules.refuse_stranger(job({ partition = "batch,interleave" })), "partition interleave")
-    equal(rules.refuse_stranger(job({ partition = "batch" })), nil)
-    equal(rules.refuse_stranger(job({ partition = "interleave2" })), nil)
-    equal(rules.refuse_stranger(job({}), { batch = { flag_default = 1 } }), nil)
-    contains(rules.refuse_stranger(job({}), { interleave = { flag_default = 1 } }), "partition interleave")
-end
-
-local HELD = { admin_comment = "interleave:v1;group=demo;nodes=1;devices=1;role=;state=held" }
-local PLACED = { admin_comment = "interleave:v1;group=demo;nodes=1;devices=1;role=;lane=ilv;indices=0;state=placed" }
-local USER = 1000
-
-tests["its user cannot release a job that waits for its devices, but can hold and release it later"] = function()
-    contains(rules.refuse_change(job({ priority = 4294967295 }), HELD, USER), "released by itself")
-    contains(rules.refuse_change(job({ priority = 5 }), HELD, USER), "released by itself")
-    contains(rules.refuse_change(job({ priority = 0 }), HELD, USER), "can be held after that")
-    equal(rules.refuse_change(job({ priority = 0 }), PLACED, USER), nil)
-    equal(rules.refuse_change(job({ priority = 4294967295 }), PLACED, USER), nil)
-    equal(rules.refuse_change(job({ name = "x" }), HELD, USER), nil)
-end
-
-tests["its user cannot change where an interleaved job runs"] = function()
-    for field, word in pairs({
-        admin_comment = "admin comment", partition = "partition", tres_per_node = "GRES", req_nodes = "nodes",
-        tres_per_job = "--gpus", tres_per_task = "--gpus-per-task",
-    }) do
-        contains(rules.refuse_change(job({ [field] = "x" }), PLACED, USER), word)
+tests["host memory goes by the type of GPU that was asked for"] = function()
+    local function memory(gpus)
+        return changes({ tres_per_node = gpus, min_mem_per_node = 500 }).min_mem_per_node
     end
-end
+    rules.settings.host_memory_mib = { h200 = 1000, a30 = 100, default = 10 }
 
-tests["an operator may change all of an interleaved job"] = function()
-    local all = job({ priority = 4294967295, partition = "x", req_nodes = "n1", tres_per_node = "gres:ilv:g0:1" })
-
-    equal(rules.refuse_change(all, HELD, 0), nil)
-end
-
-tests["a stranger's job is changed freely, but not into our partition"] = function()
-    local stranger = { admin_comment = nil }
-
-    equal(rules.refuse_change(job({ priority = 4294967295, partition = "batch" }), stranger, USER), nil)
-    contains(rules.refuse_change(job({ partition = "interleave" }), stranger, USER), "--interleave-group=NAME")
-end
-
---- What job_submit.lua does with *submitted*: the return code, what the user is told, and what is logged.
-local function submit(submitted, broken)
-    local told, logged
-    slurm = {
-        SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002,
-        log_user = function(form, ...) told = form:format(...) end,
-        log_error = function(form, ...) logged = form:format(...) end,
-    }
-    package.loaded.interleave_rules = nil
-    package.preload.interleave_rules = broken and function() error("broken") end or nil
-    dofile(os.getenv("JOB_SUBMIT"))
-    return slurm_job_submit(submitted, {}, USER), told, logged
-end
-
-tests["the adapter writes the changes into the job"] = function()
-    local submitted = job({ spank_job_env = { [0] = OPTION .. "demo" }, tres_per_node = "gres:gpu:1" })
-
-    equal(submit(submitted), 0)
-
-    equal(submitted.priority, 0)
-    equal(submitted.tres_per_node, "")
-    contains(submitted.admin_comment, "group=demo;")
-end
-
-tests["the adapter refuses with the reason and changes nothing"] = function()
-    local submitted = job({ spank_job_env = { [0] = OPTION .. "demo" } })
-
-    local code, told = submit(submitted)
-
-    equal(code, -1)
-    contains(told, "interleave: no GPU is asked for")
-    equal(submitted.admin_comment, nil)
-end
-
-tests["the adapter leaves a job that did not ask untouched"] = function()
-    local submitted = setmetatable({}, { __newindex = function() error("touched") end })
-
-    local code, told, logged = submit(submitted)
-
-    equal(code, 0)
-    equal(told, nil)
-    equal(logged, nil)
-end
-
-tests["with broken rules, jobs that asked are refused and all others pass"] = function()
-    local code, told, logged = submit(job({ spank_job_env = { [0] = OPTION .. "demo" } }), true)
-    equal(code, -1)
-    contains(told, "slurmctld's log")
-    contains(logged, "broken")
-
-    equal(submit(job({ spank_job_env = { [0] = OPTION .. "none" } }), true), 0)
-    equal(submit(job({}), true), 0)
-end
-
-tests["an error while the rules run refuses a job that asked"] = function()
-    local code = submit(job({ spank_job_env = { [0] = "INTERLEAVE_GROUP=demo" }, tres_per_node = {} }))
-
-    equal(code, -1)
+    equal(memory("gres:gpu:h200:2"), 2500)
+    equal(memory("gres:gpu:a30"), 600)
+    equal(memory("gres:gpu:2"), 520)
+    equal(memory("gres:gpu:b300:2"), 520)
+    equal(memory("gres:gpu:a30:1,gres:gpu:h200:1"), 2500)
+    rules.settings.host_memory_mib = { h200 = 1000 }
+    equal(memory("gres:gpu:2"), nil)
+    contains(comment({ tres_per_node = "gres/gpu:h200:8" }), "give --mem: 8000 MiB")
 end
 
 assert(tests[arg[1]], "no such test")()

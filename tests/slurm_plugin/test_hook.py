@@ -17,9 +17,11 @@ HOOK_C = r"""
 
 int main(int argc, char **argv)
 {
-	struct job_start job = {17, 1000, 100, "alice", "a c", "interleave", argv[2], "1"};
+	struct job_start job = {
+		17, 1000, 100, "alice", "a c", "interleave", argv[2], "1", argv[3], argv[4], argv[5],
+	};
 
-	return (argc == 3 && hook_job_start(argv[1], "/run/x", &job) == 0 ? 0 : 1);
+	return (argc == 6 && hook_job_start(argv[1], "/run/x", &job) == 0 ? 0 : 1);
 }
 """
 
@@ -29,11 +31,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_c(tmp_path_factory.mktemp("c"), HOOK_C, "hook.c", flags=SANITIZED)
 
 
-def run(program: Path, hook: Path, body: str, group: str = "demo") -> subprocess.CompletedProcess[str]:
-    """Run *program* with the shell script *body* as the hook."""
+def run(
+    program: Path, hook: Path, body: str, group: str = "demo", more: tuple[str, str, str] = ("", "", "")
+) -> subprocess.CompletedProcess[str]:
+    """Run *program* with the shell script *body* as the hook; *more* is role, backend and longest wait."""
     hook.write_text(f"#!/bin/sh\n{body}\n")
     hook.chmod(0o755)
-    argv, env = [str(program), str(hook), group], {"SECRET": "1"}
+    argv, env = [str(program), str(hook), group, *more], {"SECRET": "1"}
     return subprocess.run(argv, capture_output=True, text=True, env=env, check=False, timeout=20)
 
 
@@ -58,13 +62,22 @@ def test_the_hook_gets_the_job_as_arguments_and_nothing_else(
     assert "SECRET" not in env
 
 
+def test_the_hook_gets_what_else_was_chosen(program: Path, tmp_path: Path) -> None:
+    chosen = ("$(reboot)", "app_channel+cuda", "600")
+
+    run(program, tmp_path / "hook", f'printf "%s\\n" "$@" >{tmp_path}/seen', more=chosen)
+
+    words = (tmp_path / "seen").read_text().splitlines()
+    assert words[-3:] == ["--role=$(reboot)", "--backend=app_channel+cuda", "--max-wait=600"]
+
+
 @pytest.mark.parametrize("body", ["exit 1", "kill -9 $$"])
 def test_a_hook_that_fails_is_no_registration(program: Path, tmp_path: Path, body: str) -> None:
     assert run(program, tmp_path / "hook", body).returncode == 1
 
 
 def test_a_hook_that_is_not_there_is_no_registration(program: Path, tmp_path: Path) -> None:
-    done = subprocess.run([program, tmp_path / "none", "demo"], check=False, timeout=20)
+    done = subprocess.run([program, tmp_path / "none", "demo", "", "", ""], check=False, timeout=20)
 
     assert done.returncode == 1
 

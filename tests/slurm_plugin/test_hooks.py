@@ -103,6 +103,25 @@ def test_prolog_tells_the_devices_where_slurm_chose_them(node: Node) -> None:
     assert node.run("prolog.sh", {**OURS, "SLURM_JOB_GPUS": "0,2"})[-1] == "--devices=0,2"
 
 
+def test_prolog_tells_what_else_the_job_was_submitted_with(node: Node) -> None:
+    given = {"ROLE": "trainer", "BACKEND": "app_channel+cuda", "MAX_WAIT": "600"}
+    spank = {f"SPANK_INTERLEAVE_{name}": value for name, value in given.items()}
+
+    told = node.run("prolog.sh", {**OURS, **spank})
+
+    assert told[-3:] == ["--role=trainer", "--backend=app_channel+cuda", "--max-wait=600"]
+
+
+@pytest.mark.parametrize(
+    "comment", ["interleave=demo", "night run,interleave=demo;x", "a interleave=nonesuch"]
+)
+def test_a_job_that_asked_by_comment_is_ours_in_the_group_that_the_daemons_know(
+    node: Node, comment: str
+) -> None:
+    assert node.run("prolog.sh", {**JOB, "SLURM_JOB_COMMENT": comment})[-1] == "--group="
+    assert node.run("slurmctld_epilog.sh", {**JOB, "SLURM_JOB_COMMENT": comment})[0] == "job-over"
+
+
 def test_prolog_takes_the_option_of_a_client_without_our_plugin(node: Node) -> None:
     option = "SPANK__SLURM_SPANK_OPTION_interleave_interleave_group"
 
@@ -115,12 +134,16 @@ def test_a_job_that_did_not_ask_is_nobodys_business(node: Node, script: str) -> 
     assert node.run(script, {**JOB, "SPANK_INTERLEAVE_GROUP": ""}) == []
     assert node.run(script, {**JOB, "SPANK_INTERLEAVE_GROUP": "None"}) == []
     assert node.run(script, {}) == []
+    for comment in ("interleave", "interleave=", "interleave=none", "xinterleave=demo", "no interleave = x"):
+        assert node.run(script, {**JOB, "SLURM_JOB_COMMENT": comment}) == []
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_a_user_wrote_arrives_as_one_argument(node: Node, text: str) -> None:
     assert node.run("prolog.sh", {**OURS, "SPANK_INTERLEAVE_GROUP": text})[-1] == f"--group={text}"
     assert node.run("slurmctld_epilog.sh", {**OURS, "SPANK_INTERLEAVE_GROUP": text})[0] == "job-over"
+    assert node.run("prolog.sh", {**OURS, "SPANK_INTERLEAVE_ROLE": text})[-1] == f"--role={text}"
+    assert node.run("prolog.sh", {**OURS, "SPANK_INTERLEAVE_MAX_WAIT": text})[-1] == f"--max-wait={text}"
 
 
 def test_epilog_ends_a_job_that_the_agent_knows_even_without_its_spank_variables(node: Node) -> None:

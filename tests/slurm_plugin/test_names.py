@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from slurm_interleave.client.core.errors import BadName
 from slurm_interleave.client.core.names import GROUP_NAME_RULE, parse_group_name
-from tests.slurm_plugin.programs import NAMES_C, NAMES_LUA, PLUGIN, compile_c, lua
+from slurm_interleave.node_agent.config import _BACKENDS
+from slurm_interleave.node_agent.movers import APPS
+from tests.slurm_plugin.programs import NAMES_C, NAMES_LUA, PLUGIN, SANITIZED, VALUES_C, compile_c, lua
 
 pytestmark = pytest.mark.slurm
 
@@ -71,18 +74,80 @@ def test_the_refusal_words_the_rule_the_same_everywhere(source: str) -> None:
     assert f'"{GROUP_NAME_RULE}"' in (PLUGIN / source).read_text()
 
 
-def test_a_count_of_gpus_is_a_plain_number(tmp_path: Path) -> None:
-    main = NAMES_C.replace("group_is_none", "gpu_count_ok")
-    program = [str(compile_c(tmp_path, main, "names.c"))]
-    counts = {
-        "1": True,
-        "8": True,
-        "9999": True,
-        "0": False,
-        "08": False,
-        "10000": False,
-        "": False,
-        "-1": False,
-    }
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prints what the text of an option becomes."""
+    return compile_c(tmp_path_factory.mktemp("values"), VALUES_C, "names.c", flags=SANITIZED)
 
-    assert [ok for _, ok in judge(program, list(counts))] == list(counts.values())
+
+def read(program: Path, what: str, *texts: str) -> list[str]:
+    argv = [str(program), what, *texts]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
+
+
+def test_a_count_of_gpus_is_a_plain_number(values: Path) -> None:
+    good, bad = ("1", "8", "9999"), ("0", "08", "10000", "", "-1", " 1")
+
+    assert read(values, "gpus", *good, *bad) == [*good, *("-" for _ in bad)]
+
+
+def test_backends_are_words_with_commas_between_them(values: Path) -> None:
+    good = {"cuda": "cuda", "app_channel,cuda": "app_channel+cuda", "a+b,c": "a+b+c", "None": ""}
+    good["x" * 127] = "x" * 127
+    bad = ("", ",", "cuda,", ",cuda", "a,,b", "a b", "a;b", "é", "x" * 128, "x" * 126 + ",y")
+
+    assert read(values, "backend", *good, *bad) == [*good.values(), *("-" for _ in bad)]
+
+
+def test_a_time_has_one_of_slurms_forms(values: Path) -> None:
+    # The forms of --time in sbatch(1).
+    good = {
+        "90": "5400",
+        "1:30": "90",
+        "0:01": "1",
+        "1:30:05": "5405",
+        "2-12": "216000",
+        "1-0:30": "88200",
+        "1-02:03:04": "93784",
+        "366-0": "31622400",
+        "UNLIMITED": "",
+        "infinite": "",
+    }
+    bad = (
+        *(
+            "",
+            "0",
+            "0:0",
+            "x",
+            "-1",
+            "1-",
+            "1-2-3",
+            "1:2:3:4",
+            "1-1:2:3:4",
+            ":",
+            "1:",
+            ":1",
+            "1.5",
+            "1 ",
+            "+1",
+        ),
+        *("366-0:0:1", "99999999-0", "123456789", "1e3", "0x10", "٣"),
+    )
+
+    assert read(values, "time", *good, *bad) == [*good.values(), *("-" for _ in bad)]
+
+
+@given(parts=st.tuples(*[st.integers(0, 99)] * 3), days=st.none() | st.integers(0, 300))
+def test_any_time_is_the_sum_of_its_parts(values: Path, parts: tuple[int, ...], days: int | None) -> None:
+    hours, minutes, seconds = parts
+    total = ((24 * (days or 0) + hours) * 60 + minutes) * 60 + seconds
+    text = f"{hours}:{minutes:02}:{seconds}" if days is None else f"{days}-{hours}:{minutes}:{seconds}"
+
+    assert read(values, "time", text) == [str(total) if total else "-"]
+
+
+def test_the_known_backends_are_those_of_the_agents() -> None:
+    listed = re.search(r"backends = \{(.+)\}", (PLUGIN / "interleave_rules.lua").read_text())
+
+    assert listed is not None
+    assert set(re.findall(r'"(\w+)"', listed[1])) == {*APPS, *_BACKENDS}

@@ -51,10 +51,56 @@ def test_a_plain_srun_in_the_job_sees_what_the_job_sees(cluster: Cluster, gpus: 
     assert ours.items() <= variables(step).items()
 
 
+CHOSEN = ("--interleave-role=trainer", "--interleave-backend=app_channel,sim", "--interleave-max-wait=1:30")
+
+
+def test_role_backend_and_longest_wait_reach_the_job_and_its_steps(cluster: Cluster) -> None:
+    env = {"SBATCH_INTERLEAVE_ROLE": "sampler", "SBATCH_INTERLEAVE_MAX_WAIT": "5"}
+    tries = "srun --interleave-role=judge true; echo $?; srun --interleave-role=trainer env"
+    job = cluster.sbatch(script(f"env; {tries}"), group="roles", gres="gpu:1", options=CHOSEN, env=env)
+
+    cluster.wait(job)
+
+    batch, refusal, step = cluster.output(job, 1000).partition("srun: error: interleave: --interleave-role: ")
+    wanted = {
+        "INTERLEAVE_ROLE": "trainer",
+        "INTERLEAVE_BACKEND": "app_channel+sim",
+        "INTERLEAVE_MAX_WAIT": "90",
+    }
+    for seen in (variables(batch), variables(step)):
+        assert {name: seen[name] for name in wanted} == wanted
+    assert refusal
+    assert step.startswith("a step has it from its job")
+    assert ";role=trainer;backend=app_channel+sim;max_wait=90;" in cluster.job(job)["AdminComment"]
+
+
+def test_a_role_without_a_group_is_refused_but_in_a_variable_it_may_just_be_there(cluster: Cluster) -> None:
+    with pytest.raises(SubmitRefused, match="--interleave-role needs --interleave-group=NAME"):
+        cluster.sbatch(["true"], options=["--interleave-role=trainer"])
+
+    job = cluster.sbatch(["true"], env={"SBATCH_INTERLEAVE_ROLE": "trainer"})
+    assert "AdminComment" not in cluster.job(job)
+
+
+def test_a_backend_that_there_is_not_is_refused_with_those_that_there_are(cluster: Cluster) -> None:
+    with pytest.raises(SubmitRefused, match="'magic' is not known on this cluster; known are app_channel"):
+        cluster.sbatch(["true"], group="magic", gres="gpu:1", options=["--interleave-backend=cuda,magic"])
+
+
+def test_a_job_that_asks_by_its_comment_is_in_the_group(cluster: Cluster) -> None:
+    job = cluster.sbatch(["env"], gres="gpu:1", options=["--comment=run 7, interleave=said"])
+
+    cluster.wait(job)
+
+    seen = variables(cluster.output(job, 1000))
+    assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("said", True)
+
+
 def test_a_job_submitted_by_a_job_is_in_no_group_and_gets_nothing_of_the_outer_one(cluster: Cluster) -> None:
     file = cluster.out / "inner"
     inner = f"sbatch --parsable --wait --output={file} --wrap=env >/dev/null; cat {file}"
-    job = cluster.sbatch(script(inner), gres="gpu:1", env={"SBATCH_INTERLEAVE_GROUP": "outer"})
+    env = {"SBATCH_INTERLEAVE_GROUP": "outer", "SBATCH_INTERLEAVE_BACKEND": "sim"}
+    job = cluster.sbatch(script(inner), gres="gpu:1", env=env, options=CHOSEN[::2])
 
     cluster.wait(job)
 
@@ -121,14 +167,19 @@ def test_the_command_line_wins_over_the_variable(cluster: Cluster) -> None:
 
 
 def test_a_bad_name_in_the_variable_is_refused_by_that_variables_name(cluster: Cluster) -> None:
-    with pytest.raises(SubmitRefused, match='SBATCH_INTERLEAVE_GROUP: group name "a b" is not allowed'):
+    with pytest.raises(SubmitRefused, match='SBATCH_INTERLEAVE_GROUP: "a b" is not allowed'):
         cluster.sbatch(["true"], gres="gpu:1", env={"SBATCH_INTERLEAVE_GROUP": "a b"})
 
 
 def test_srun_outside_a_job_runs_in_the_group(cluster: Cluster) -> None:
-    seen = variables(cluster.command("srun", "--interleave-group=direct", "--interleave-gpus=1", "env"))
+    seen = variables(
+        cluster.command(
+            "srun", "--interleave-group=direct", "--interleave-gpus=1", "--interleave-max-wait=2", "env"
+        )
+    )
 
     assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("direct", True)
+    assert seen["INTERLEAVE_MAX_WAIT"] == "120"
 
 
 def test_srun_outside_a_job_says_how_to_ask_for_gpus(cluster: Cluster) -> None:
@@ -137,11 +188,21 @@ def test_srun_outside_a_job_says_how_to_ask_for_gpus(cluster: Cluster) -> None:
 
 
 def test_salloc_gives_its_steps_the_group(cluster: Cluster) -> None:
-    argv = ("salloc", "--quiet", "--interleave-group=shell", "--gpus-per-node=1", "srun", "env")
+    argv = (
+        "env",
+        "SALLOC_INTERLEAVE_ROLE=shell",
+        "salloc",
+        "--quiet",
+        "--interleave-group=shell",
+        "--gpus-per-node=1",
+        "srun",
+        "env",
+    )
 
     seen = variables(cluster.command(*argv))
 
     assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("shell", True)
+    assert seen["INTERLEAVE_ROLE"] == "shell"
 
 
 def test_a_step_cannot_change_its_group(cluster: Cluster) -> None:
@@ -166,21 +227,24 @@ def test_a_job_that_asks_for_no_gpu_is_refused_with_what_to_add(cluster: Cluster
 def test_a_user_can_neither_release_nor_move_a_job_that_waits_for_its_devices(cluster: Cluster) -> None:
     cluster.kill9("interleaved")
     try:
-        job = cluster.sbatch(
-            ["true"], group="mine", gres="gpu:1", user="nobody", options=["--output=/dev/null"]
-        )
+        options = ["--output=/dev/null", "--mem=200"]
+        job = cluster.sbatch(["true"], group="mine", gres="gpu:1", user="nobody", options=options)
 
         for change in (
             ("release", job),
             ("update", f"JobId={job}", "AdminComment=x"),
             ("update", f"JobId={job}", "Partition=batch"),
             ("update", f"JobId={job}", "ReqNodeList=n1"),
+            ("update", f"JobId={job}", "MinMemoryNode=100"),
+            ("update", f"JobId={job}", "MinMemoryCPU=100"),
         ):
             with pytest.raises(LabError):
                 cluster.command(*AS_NOBODY, "scontrol", *change)
 
+        cluster.command(*AS_NOBODY, "scontrol", "update", f"JobId={job}", "MinMemoryNode=300")
         assert cluster.held(job)
         assert cluster.job(job)["AdminComment"].endswith(";state=held")
+        assert cluster.job(job)["MinMemoryNode"] == "300M"
         cluster.command(*AS_NOBODY, "scancel", job)
     finally:
         cluster.start_again("interleaved")

@@ -1,4 +1,4 @@
-"""The rules of job_submit in plain Lua: each test in rules_test.lua is one here."""
+"""The rules of job_submit in plain Lua: each test in the files *_test.lua is one here."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ import pytest
 
 from tests.slurm_plugin.programs import PLUGIN, TESTS, lua
 
-SCRIPT = TESTS / "rules_test.lua"
-NAMES = re.findall(r'^tests\["(.+)"\] = function', SCRIPT.read_text(), re.MULTILINE)
+SCRIPTS = ("rules_test.lua", "job_submit_test.lua")
+NAMES = [
+    (script, name)
+    for script in SCRIPTS
+    for name in re.findall(r'^tests\["(.+)"\] = function', (TESTS / script).read_text(), re.MULTILINE)
+]
 
 pytestmark = pytest.mark.slurm
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_rules(name: str) -> None:
-    env = {**os.environ, "LUA_PATH": f"{PLUGIN}/?.lua", "JOB_SUBMIT": str(PLUGIN / "job_submit.lua")}
+@pytest.mark.parametrize(("script", "name"), NAMES)
+def test_rules(script: str, name: str) -> None:
+    paths = {"LUA_PATH": f"{PLUGIN}/?.lua;{TESTS}/?.lua", "JOB_SUBMIT": str(PLUGIN / "job_submit.lua")}
+    argv = [lua(), str(TESTS / script), name]
 
-    done = subprocess.run([lua(), SCRIPT, name], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env={**os.environ, **paths}, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
 
 
 def test_each_lua_test_is_run() -> None:
-    assert len(NAMES) == SCRIPT.read_text().count('\ntests["')
+    assert len(NAMES) == sum((TESTS / script).read_text().count('\ntests["') for script in SCRIPTS)
