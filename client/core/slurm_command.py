@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 
 from slurm_interleave.client.core.errors import SlurmFailed
 
 
-async def run_slurm(argv: Sequence[str], timeout_s: float) -> str:
-    """Return the output of *argv*. Raises `SlurmFailed` with its error text, or if it is late.
+async def run_slurm(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> str:
+    """Return the output of *argv*, run with *env* added to the environment.
 
-    Raises `OSError` where there is no such program.
+    Raises `SlurmFailed` with its error text, or if it is late, and `OSError` where there is no such program.
     """
     command = " ".join(argv[:3])
     process = await asyncio.create_subprocess_exec(
@@ -20,6 +21,7 @@ async def run_slurm(argv: Sequence[str], timeout_s: float) -> str:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(env or {})},
     )
     try:
         out, err = await asyncio.wait_for(process.communicate(), timeout_s)

@@ -3,7 +3,8 @@
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;state=held`, and once placed
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`, which becomes
 `state=released` after its release: from then on, a hold is its user's. After the role come `backend=` and
-`max_wait=` (seconds) where the job was submitted with them.
+`max_wait=` (seconds) where the job was submitted with them, and before the state of a held one `why=`, where
+a rule of the site keeps it from a place.
 """
 
 from __future__ import annotations
@@ -32,18 +33,24 @@ class AdminComment:
     state: str = HELD
     lane: str = ""
     indices: tuple[int, ...] = ()
+    why: str = ""
+    """Which rule keeps it from a place."""
 
     def placed(self, placement: Placement) -> AdminComment:
         """Return the comment of the job once it has its place."""
-        return replace(self, state=PLACED, lane=placement.lane, indices=placement.devices)
+        return replace(self, state=PLACED, lane=placement.lane, indices=placement.devices, why="")
 
     def released(self, placement: Placement) -> AdminComment:
         """Return the comment of the job once it may start in its place."""
         return replace(self.placed(placement), state=RELEASED)
 
+    def refused(self, why: str) -> AdminComment:
+        """Return the comment of the held job with the rule that keeps it from a place; empty: none does."""
+        return replace(self, why=why.replace(";", ","))
+
     def held_again(self) -> AdminComment:
         """Return the comment of the job as it was submitted."""
-        return replace(self, state=HELD, lane="", indices=())
+        return replace(self, state=HELD, lane="", indices=(), why="")
 
 
 def format_comment(comment: AdminComment) -> str:
@@ -60,6 +67,8 @@ def format_comment(comment: AdminComment) -> str:
         fields.append(("max_wait", str(comment.max_wait_s)))
     if comment.lane:
         fields += [("lane", comment.lane), ("indices", ",".join(map(str, comment.indices)))]
+    if comment.why:
+        fields.append(("why", comment.why))
     fields.append(("state", comment.state))
     return _PREFIX + ";".join(f"{key}={value}" for key, value in fields)
 
@@ -88,4 +97,5 @@ def parse_comment(text: str) -> AdminComment | None:
         state=state,
         lane=fields.get("lane", ""),
         indices=indices,
+        why=fields.get("why", ""),
     )

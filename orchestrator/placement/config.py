@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.orchestrator.placement.groups import GroupRules
 from slurm_interleave.orchestrator.placement.plan import Lane
 
 _MODES = ("lane", "token", "shard")
+_OWNERS = ("account", "cluster")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class PlacementConfig:
     """Seconds that the agent of a node may be away before jobs that wait to start there go elsewhere."""
     partition: str = "interleave"
     """The partition of interleaved jobs."""
+    group_size: int = 0
+    """How many members of a group have their place at a time; 0: as many as there are seats."""
+    group_owner: str = "account"
+    """`account`: a group's name belongs to the account that opened it, until its last member ends; `cluster`:
+    every account's jobs may come in."""
     requeue_faulted: int = 0
     """How often Slurm is told to start a job again that has lost its device state and goes on.
 
@@ -42,12 +49,23 @@ class PlacementConfig:
                 f"[placement] mode {self.mode} with members {self.members} needs {max(wanted, 1)} different "
                 f"GRES name(s); gres has {', '.join(self.gres) or 'none'}"
             )
+        if self.group_owner not in _OWNERS:
+            raise ConfigError(
+                f"[placement] group_owner {self.group_owner!r} is unknown; known are {', '.join(_OWNERS)}"
+            )
+        if self.group_size < 0:
+            raise ConfigError(f"[placement] group_size {self.group_size} must be 0 or more")
         if self.poll_s <= 0:
             raise ConfigError(f"[placement] poll_s {self.poll_s} must be more than 0")
         if self.requeue_faulted < 0:
             raise ConfigError(f"[placement] requeue_faulted {self.requeue_faulted} must be 0 or more")
         if self.away_s <= 0:
             raise ConfigError(f"[placement] away_s {self.away_s} must be more than 0")
+
+    @property
+    def groups(self) -> GroupRules:
+        """What a group may be."""
+        return GroupRules(self.group_size, self.group_owner == "account")
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

@@ -21,14 +21,14 @@ from slurm_interleave.orchestrator.placement.admin_comment import (
     parse_comment,
 )
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.lost import AwayNodes
-from slurm_interleave.orchestrator.placement.plan import Pending, Placement, plan
+from slurm_interleave.orchestrator.placement.plan import Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, waiting
 
 log = logging.getLogger(__name__)
-
-Jobs = Mapping[str, tuple[SlurmJob, AdminComment]]
 
 
 def gres_request(placement: Placement) -> str:
@@ -88,14 +88,40 @@ class PlacementHelper:
                 await self._repair(job, comment, book[job_id])
             else:
                 await self._recover(job, comment, book)
-        waiting = [
-            Pending(job_id, comment.group, comment.role, comment.nodes, comment.devices)
-            for job_id, (job, comment) in jobs.items()
-            if job.held and comment.state != RELEASED and not job.dependency
-        ]
+        await self._place_waiting(jobs, book, lost)
+
+    async def _place_waiting(self, jobs: Jobs, book: Mapping[str, Placement], lost: frozenset[str]) -> None:
+        pending = waiting(jobs, book)
         nodes = [node for node in self._fleet.nodes() if node.name not in lost]
-        for placement in plan(waiting, book.values(), nodes, self._config.lanes):
-            await self._place(placement, jobs[placement.job_id][1])
+        accounts = {job_id: job.account for job_id, (job, _) in jobs.items()}
+        groups = Groups(self._config.groups, accounts)
+        made = plan(pending, book.values(), nodes, self._config.lanes, groups)
+        for placement in made:
+            if placement.job_id in jobs:
+                await self._place(placement, *jobs[placement.job_id])
+            else:
+                await self._split(placement.job_id, *jobs[array_of(placement.job_id)])
+        served = {array_of(placement.job_id) for placement in made}
+        refusals = {array_of(job.job_id): groups.refusal(job) for job in pending}
+        for job_id in refusals.keys() - served:
+            await self._say_why(refusals[job_id], *jobs[job_id])
+
+    async def _split(self, name: str, array: SlurmJob, comment: AdminComment) -> None:
+        """Make a task of an array a job, as Slurm does at a change; the next round can place it."""
+        with self._reports(array.job_id):
+            await self._slurm.note(name, format_comment(comment.refused("")))
+            self.nudge()
+
+    async def _say_why(self, why: str, job: SlurmJob, comment: AdminComment) -> None:
+        """Let a held job say which rule of the site keeps it from a place."""
+        said = comment.refused(why)
+        if said != comment:
+            with self._reports(job.job_id):
+                await self._slurm.note(job.name, format_comment(said))
+                if why:
+                    log.info(
+                        "placement.refused", extra={"job": job.job_id, "group": said.group, "reason": why}
+                    )
 
     def _ours(self, queue: list[SlurmJob]) -> Jobs:
         """Return the interleaved jobs that are not over, in the order of their ids."""
@@ -115,7 +141,7 @@ class PlacementHelper:
             reason = self._members.fault(job.job_id)
             if reason and job.has_processes and job.restarts < self._config.requeue_faulted:
                 with self._reports(job.job_id):
-                    await self._slurm.requeue(job.job_id)
+                    await self._slurm.requeue(job.name)
                     log.warning("placement.requeued", extra={"job": job.job_id, "reason": reason})
 
     async def _drop(self, placement: Placement) -> None:
@@ -135,29 +161,33 @@ class PlacementHelper:
         """Take a job that has not started off a node that is lost; a later round places it again."""
         with self._reports(job.job_id):
             await self._hold(job, comment)
-            await self._slurm.unpin(job.job_id)
+            await self._slurm.unpin(job.name)
             log.warning("placement.node_lost", extra=_fields(book[job.job_id]))
             await self._drop(book.pop(job.job_id))
 
     async def _hold(self, job: SlurmJob, comment: AdminComment) -> None:
         """Hold a job until it has a new place. Noted first: a held job that says `released` is its user's."""
         if comment.state != HELD:
-            await self._slurm.note(job.job_id, format_comment(comment.held_again()))
+            await self._slurm.note(job.name, format_comment(comment.held_again()))
         if not job.held:
-            await self._slurm.hold(job.job_id)
+            await self._slurm.hold(job.name)
 
     async def _repair(self, job: SlurmJob, comment: AdminComment, placement: Placement) -> None:
         """Finish what a crash or a failure left undone: the job has its place but does not know."""
-        if not job.held or comment.state == RELEASED:
+        if job.startable and _moved(job, placement):
+            # By an administrator; its place is kept, and it gets its pin again in the next round.
+            with self._reports(job.job_id):
+                await self._hold(job, comment)
+                log.warning("placement.held_again", extra=_fields(placement))
+        elif not job.held or comment.state == RELEASED:
             if comment != comment.released(placement):
-                await self._note_release(placement, comment)
-            return
-        if comment != comment.placed(placement):
-            await self._place(placement, comment)
-            return
-        self._fleet.reserve(placement)
-        with self._reports(job.job_id):
-            await self._release(placement, comment)
+                await self._note_release(placement, job, comment)
+        elif comment != comment.placed(placement):
+            await self._place(placement, job, comment)
+        else:
+            self._fleet.reserve(placement)
+            with self._reports(job.job_id):
+                await self._release(placement, job, comment)
 
     async def _recover(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Treat a job that the book does not know: take over one that runs, hold one that could start."""
@@ -174,22 +204,22 @@ class PlacementHelper:
                 await self._hold(job, comment)
                 log.info("placement.held_again", extra={"job": job.job_id, "group": comment.group})
 
-    async def _place(self, placement: Placement, comment: AdminComment) -> None:
+    async def _place(self, placement: Placement, job: SlurmJob, comment: AdminComment) -> None:
         await self._book.record(placement)
         self._fleet.reserve(placement)
         text = format_comment(comment.placed(placement))
         with self._reports(placement.job_id):
-            await self._slurm.pin(placement.job_id, placement.nodes, gres_request(placement), text)
-            await self._release(placement, comment)
+            await self._slurm.pin(job.name, placement.nodes, gres_request(placement), text)
+            await self._release(placement, job, comment)
 
-    async def _release(self, placement: Placement, comment: AdminComment) -> None:
-        await self._slurm.release(placement.job_id)
+    async def _release(self, placement: Placement, job: SlurmJob, comment: AdminComment) -> None:
+        await self._slurm.release(job.name)
         log.info("placement.released", extra=_fields(placement))
-        await self._note_release(placement, comment)
+        await self._note_release(placement, job, comment)
 
-    async def _note_release(self, placement: Placement, comment: AdminComment) -> None:
+    async def _note_release(self, placement: Placement, job: SlurmJob, comment: AdminComment) -> None:
         with self._reports(placement.job_id):
-            await self._slurm.note(placement.job_id, format_comment(comment.released(placement)))
+            await self._slurm.note(job.name, format_comment(comment.released(placement)))
 
     @contextlib.contextmanager
     def _reports(self, job_id: str) -> Iterator[None]:
@@ -212,6 +242,13 @@ class PlacementHelper:
 def _waits(job: SlurmJob, comment: AdminComment) -> bool:
     """True for a job that could start or waits for its place; not for one that others hold."""
     return job.startable or (job.held and comment.state != RELEASED)
+
+
+def _moved(job: SlurmJob, placement: Placement) -> bool:
+    """True for a job that would start elsewhere than it is to."""
+    nodes = None if job.leads or job.pinned is None else set(job.pinned)
+    gres = frozenset(gres_request(placement).split(","))
+    return nodes not in (None, set(placement.nodes)) or job.gres not in (None, gres)
 
 
 def _fields(placement: Placement) -> dict[str, str]:

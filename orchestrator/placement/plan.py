@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
+
+from slurm_interleave.orchestrator.placement.groups import Groups
 
 Owner = tuple[str, str]  # group and role
 
@@ -44,6 +46,22 @@ class Pending:
     nodes: int
     devices: int
     """On each node."""
+    account: str = ""
+    together: str = ""
+    """The heterogeneous job that it is a component of: all of them get their place, or none."""
+    avoid: frozenset[str] = frozenset()
+    """Nodes that it cannot have."""
+    only: frozenset[str] = frozenset()
+    """Nodes that it is to have; empty: any."""
+
+    def may_have(self, node: str) -> bool:
+        """Tell whether a node is one of those that it can have."""
+        return node not in self.avoid and (not self.only or node in self.only)
+
+    @property
+    def choosy(self) -> bool:
+        """Whether it cannot have each node."""
+        return bool(self.avoid or self.only)
 
 
 @dataclass(frozen=True)
@@ -59,24 +77,63 @@ class Placement:
 
 
 def plan(
-    pending: Iterable[Pending], book: Iterable[Placement], nodes: Sequence[Node], lanes: Sequence[Lane]
+    pending: Iterable[Pending],
+    book: Iterable[Placement],
+    nodes: Sequence[Node],
+    lanes: Sequence[Lane],
+    groups: Groups | None = None,
 ) -> list[Placement]:
     """Return the placements of those of *pending* that fit now, first come first served.
 
     *book* holds the jobs that have their place; they stay. A job goes where its group runs if a seat is free
     there, else onto devices that no group has, on the nodes with the fewest devices in use, else it waits.
-    It waits too where its group's seats are on a node whose agent is away, which is so after each restart.
+    It waits too where its group's seats are on a node whose agent is away, which is so after each restart,
+    and where *groups*, which is told of all who have a place, refuses it.
     """
-    table = _Table(nodes, lanes)
-    for placement in book:
-        table.seat(placement)
-    made: list[Placement] = []
+    table, groups, made = _Table(nodes, lanes), groups or Groups(), list(book)
+    booked = len(made)
+    for placement in made:
+        _take(placement, table, groups)
+    for jobs in _batches(pending):
+        found = _seat(jobs, table, groups)
+        if len(found) == len(jobs):
+            made += found
+        elif found:  # seats are only taken in a table: make it anew
+            for placement in found:
+                groups.leave(placement)
+            table = _Table(nodes, lanes)
+            for placement in made:
+                table.seat(placement)
+    return made[booked:]
+
+
+def _batches(pending: Iterable[Pending]) -> list[list[Pending]]:
+    """Return what is placed as one: single jobs, and the components of each heterogeneous job."""
+    batches: dict[str, list[Pending]] = {}
     for job in pending:
-        found = None if job.job_id in table.seated else table.join(job) or table.open(job)
-        if found and table.present(found.nodes):
-            table.seat(found)
-            made.append(found)
-    return made
+        batches.setdefault(f"+{job.together}" if job.together else job.job_id, []).append(job)
+    return list(batches.values())
+
+
+def _seat(jobs: Iterable[Pending], table: _Table, groups: Groups) -> list[Placement]:
+    """Return the places of *jobs*, up to the first that finds none.
+
+    No two components share a node: while Slurm looks when all can start together, it gives each whole nodes.
+    """
+    found: list[Placement] = []
+    for job in sorted(jobs, key=lambda job: not job.choosy):
+        apart = replace(job, avoid=job.avoid.union(*(placement.nodes for placement in found)))
+        place = None if groups.refusal(job) else table.find(apart)
+        if place is None:
+            break
+        _take(place, table, groups)
+        found.append(place)
+    return found
+
+
+def _take(placement: Placement, table: _Table, groups: Groups) -> None:
+    table.seat(placement)
+    groups.enter(placement)
 
 
 class _Profile(NamedTuple):
@@ -128,6 +185,11 @@ class _Table:
             self._own[before][node] &= ~(1 << device)
             self._owner[node, device] = None
 
+    def find(self, job: Pending) -> Placement | None:
+        """Return a place for the job that it can start in now."""
+        found = None if job.job_id in self.seated else self.join(job) or self.open(job)
+        return found if found and self.present(found.nodes) else None
+
     def present(self, nodes: Iterable[str]) -> bool:
         """Tell whether the agents of all *nodes* are connected."""
         return all(node in self._devices for node in nodes)
@@ -141,7 +203,8 @@ class _Table:
         for nodes, devices in sorted(
             sets, key=lambda place: (not self.present(place[0]), sets[place], place)
         ):
-            if (len(nodes), len(devices)) != (job.nodes, job.devices):
+            fits = (len(nodes), len(devices)) == (job.nodes, job.devices)
+            if not fits or not all(map(job.may_have, nodes)):
                 continue
             wanted = _mask(devices)
             for lane in self._lanes:
@@ -156,7 +219,7 @@ class _Table:
             return None
         best: tuple[tuple[object, ...], Placement] | None = None
         for number, lane in enumerate(self._lanes):
-            profiles = self._profiles(lane, own)
+            profiles = self._profiles(lane, own, job)
             for devices in combinations(self._indices, job.devices):
                 chosen = _choose(profiles, _mask(devices), job.nodes)
                 if chosen is None:
@@ -165,14 +228,18 @@ class _Table:
                 rank = (-met, in_use, devices, number)
                 if best is None or rank < best[0]:
                     best = (rank, Placement(job.job_id, job.group, job.role, nodes, devices, lane.name))
-        if best is None and not own:  # nor is there for the next one of this size: seats are only taken here
+        if (
+            best is None and not own and not job.avoid
+        ):  # nor is there for the next one of this size: seats are only taken here
             self._hopeless.add((job.nodes, job.devices))
         return best[1] if best else None
 
-    def _profiles(self, lane: Lane, own: Mapping[str, int]) -> dict[_Profile, list[str]]:
-        """Return the nodes' names by what they offer to the group that has the devices *own*."""
+    def _profiles(self, lane: Lane, own: Mapping[str, int], job: Pending) -> dict[_Profile, list[str]]:
+        """Return the names of nodes by what they offer to the group of *job*, which has the devices *own*."""
         found: defaultdict[_Profile, list[str]] = defaultdict(list)
         for name, devices in self._devices.items():
+            if not job.may_have(name):
+                continue
             owned, mine = self._owned[name], own.get(name, 0)
             usable = devices & ~self._full[lane.name, name] & (~owned | mine)
             found[_Profile(usable, usable & mine, owned.bit_count())].append(name)

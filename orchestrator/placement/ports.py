@@ -46,28 +46,28 @@ class Members(Protocol):
 
 
 class Slurm(Protocol):
-    """Slurm's side. Each method raises `SlurmFailed`."""
+    """Slurm's side; jobs go by `SlurmJob.name`. Each method raises `SlurmFailed`."""
 
     async def jobs(self) -> list[SlurmJob]:
         """Return all jobs that slurmctld knows."""
 
-    async def pin(self, job_id: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
+    async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
         """Give a pending job its nodes and its GRES and note that."""
 
-    async def note(self, job_id: str, admin_comment: str) -> None:
+    async def note(self, name: str, admin_comment: str) -> None:
         """Write the job's admin comment."""
 
-    async def unpin(self, job_id: str) -> None:
+    async def unpin(self, name: str) -> None:
         """Take back which nodes a pending job must have."""
 
     async def down_nodes(self) -> frozenset[str]:
         """Return the names of the nodes that are down."""
 
-    async def release(self, job_id: str) -> None:
+    async def release(self, name: str) -> None:
         """Let a held job start."""
 
-    async def requeue(self, job_id: str) -> None:
+    async def requeue(self, name: str) -> None:
         """End a running job and put it back into the queue."""
 
-    async def hold(self, job_id: str) -> None:
+    async def hold(self, name: str) -> None:
         """Keep a pending job from starting."""

@@ -6,6 +6,14 @@ from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.client.core.slurm_command import run_slurm
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
 
+# How much squeue writes of the task numbers of an array: all.
+_WHOLE = {"SLURM_BITSTR_LEN": "0"}
+
+
+def _leads(name: str) -> bool:
+    """Tell whether *name* is that of the first component of a heterogeneous job."""
+    return name.endswith("+0")
+
 
 class SlurmCommands:
     """Runs `squeue` and `scontrol`, which find the cluster by SLURM_CONF as usual."""
@@ -17,24 +25,26 @@ class SlurmCommands:
         """Return all jobs that slurmctld knows."""
         return parse_squeue(await self._run("squeue", "--json"))
 
-    async def pin(self, job_id: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
+    async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
         """Give a pending job its nodes and its GRES and note that."""
-        await self._run(
-            "scontrol",
-            "update",
-            f"JobId={job_id}",
-            f"ReqNodeList={','.join(nodes)}",
-            f"Gres={gres}",
-            f"AdminComment={admin_comment}",
-        )
+        only, more = await self._only(name, nodes), (f"Gres={gres}", f"AdminComment={admin_comment}")
+        await self._run("scontrol", "update", f"JobId={name}", only, *more)
 
-    async def note(self, job_id: str, admin_comment: str) -> None:
+    async def _only(self, name: str, nodes: tuple[str, ...]) -> str:
+        """Return what makes *nodes* the only ones of a job."""
+        if not _leads(name):
+            return f"ReqNodeList={','.join(nodes)}"
+        # scontrol 22.05 takes no ReqNodeList for the first component: it would mean the whole job.
+        every = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N")
+        return f"ExcNodeList={','.join(sorted(set(every.split()) - set(nodes)))}"
+
+    async def note(self, name: str, admin_comment: str) -> None:
         """Write the job's admin comment."""
-        await self._run("scontrol", "update", f"JobId={job_id}", f"AdminComment={admin_comment}")
+        await self._run("scontrol", "update", f"JobId={name}", f"AdminComment={admin_comment}")
 
-    async def unpin(self, job_id: str) -> None:
+    async def unpin(self, name: str) -> None:
         """Take back which nodes a pending job must have."""
-        await self._run("scontrol", "update", f"JobId={job_id}", "ReqNodeList=")
+        await self._run("scontrol", "update", f"JobId={name}", f"{'Exc' if _leads(name) else 'Req'}NodeList=")
 
     async def down_nodes(self) -> frozenset[str]:
         """Return the names of the nodes that are down."""
@@ -42,20 +52,20 @@ class SlurmCommands:
         rows = [line.split() for line in text.splitlines()]
         return frozenset(row[0] for row in rows if len(row) == 2 and row[1].startswith("down"))
 
-    async def release(self, job_id: str) -> None:
+    async def release(self, name: str) -> None:
         """Let a held job start."""
-        await self._run("scontrol", "release", job_id)
+        await self._run("scontrol", "release", name)
 
-    async def requeue(self, job_id: str) -> None:
+    async def requeue(self, name: str) -> None:
         """End a running job and put it back into the queue."""
-        await self._run("scontrol", "requeue", job_id)
+        await self._run("scontrol", "requeue", name)
 
-    async def hold(self, job_id: str) -> None:
+    async def hold(self, name: str) -> None:
         """Keep a pending job from starting."""
-        await self._run("scontrol", "hold", job_id)
+        await self._run("scontrol", "hold", name)
 
     async def _run(self, *argv: str) -> str:
         try:
-            return await run_slurm(argv, self._timeout_s)
+            return await run_slurm(argv, self._timeout_s, _WHOLE)
         except OSError as error:
             raise SlurmFailed(f"{' '.join(argv[:3])}: cannot be run: {error}") from error

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.client.core.states import SLURM_ENDED
 from slurm_interleave.orchestrator.placement.hostlist import expand
 
+T = TypeVar("T")
 _FINISHED = SLURM_ENDED | {"REVOKED"}
 _STARTED = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"})
 
@@ -31,6 +34,34 @@ class SlurmJob:
     account: str = ""
     restarts: int = 0
     """How often it was put back into the queue."""
+    array: str = ""
+    """The id of the job array that it belongs to."""
+    task: int | None = None
+    """Its number in the array; None for the record of all tasks that are no jobs of their own yet."""
+    tasks: str = ""
+    """The numbers of those tasks, as in 0,2-4."""
+    tasks_at_once: int = 0
+    """How many tasks of the array may run at a time; 0: all."""
+    heterogeneous: str = ""
+    """The id of the heterogeneous job that it is a component of, which is that of the first one."""
+    excluded: tuple[str, ...] = ()
+    """Nodes that it must not have."""
+    pinned: tuple[str, ...] | None = None
+    """Nodes that it must have; None if Slurm does not say."""
+    gres: frozenset[str] | None = None
+    """What it asks for on each node, as in ilva:g0:1; None if Slurm does not say."""
+
+    @property
+    def name(self) -> str:
+        """What scontrol calls this record alone: an array's id, or a heterogeneous job's, means all of it."""
+        if self.array:
+            return f"{self.array}_{f'[{self.tasks}]' if self.task is None else self.task}"
+        return f"{self.job_id}+0" if self.leads else self.job_id
+
+    @property
+    def leads(self) -> bool:
+        """True for the first component of a heterogeneous job."""
+        return self.heterogeneous == self.job_id
 
     @property
     def finished(self) -> bool:
@@ -85,8 +116,21 @@ def _describe(errors: list[Any]) -> str:
     )
 
 
+def task_numbers(text: str, most: int) -> list[int]:
+    """Return the first *most* numbers of an array expression such as `0,2-4,10-20:5`."""
+    return list(islice((number for part in text.split(",") if part for number in _task_range(part)), most))
+
+
+def _task_range(text: str) -> range:
+    ends, _, step = text.partition(":")
+    first, _, last = ends.partition("-")
+    return range(int(first), int(last or first) + 1, int(step or 1))
+
+
 def _job(record: dict[str, Any]) -> SlurmJob:
     states = record["job_state"]
+    array, heterogeneous = _number(record.get("array_job_id")), _number(record.get("het_job_id"))
+    task = _number(record.get("array_task_id"))
     return SlurmJob(
         job_id=str(_number(record["job_id"])),
         states=frozenset([states] if isinstance(states, str) else states),
@@ -96,12 +140,33 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         nodes=expand(str(record.get("nodes") or "")),
         dependency=str(record.get("dependency") or ""),
         account=str(record.get("account") or ""),
-        restarts=_number(record.get("restart_cnt") or 0),
+        restarts=max(_number(record.get("restart_cnt")), 0),
+        array=str(array) if array > 0 else "",
+        task=task if array > 0 and task >= 0 else None,
+        tasks=str(record.get("array_task_string") or "").partition("%")[0],
+        tasks_at_once=max(_number(record.get("array_max_tasks")), 0),
+        heterogeneous=str(heterogeneous) if heterogeneous > 0 else "",
+        excluded=expand(str(record.get("excluded_nodes") or "")),
+        pinned=_optional(record, "required_nodes", expand),
+        gres=_optional(record, "tres_per_node", _gres),
+    )
+
+
+def _optional(record: dict[str, Any], key: str, read: Callable[[str], T]) -> T | None:
+    return read(str(record[key] or "")) if key in record else None
+
+
+def _gres(text: str) -> frozenset[str]:
+    """Return the parts of `gres:ilva:g0:1,...`, as 22.05 writes it, or of `gres/ilva:g0:1,...`."""
+    return frozenset(
+        part.removeprefix("gres:").removeprefix("gres/").replace("=", ":") for part in text.split(",") if part
     )
 
 
 def _number(value: Any) -> int:
     """Return a number that is plain, or {"set", "infinite", "number"}; -1 for unset or without limit."""
+    if value is None:
+        return -1
     if not isinstance(value, dict):
         return int(value)
     return int(value["number"]) if value["set"] and not value["infinite"] else -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
@@ -52,6 +53,16 @@ class FakeSlurm:
         comment = HELD.format(group=group, nodes=nodes, devices=devices)
         self.queue[job_id] = SlurmJob(job_id, frozenset({"PENDING"}), 0, "JobHeldUser", comment, ())
 
+    def submit_array(self, job_id: str, tasks: str, at_once: int = 0, **asked: Any) -> None:
+        self.submit(job_id, **asked)
+        self.change(job_id, array=job_id, tasks=tasks, tasks_at_once=at_once)
+
+    def submit_parts(self, *parts: tuple[str, str], **asked: Any) -> None:
+        """Submit a heterogeneous job; each of *parts* is an id and a group."""
+        for job_id, group in parts:
+            self.submit(job_id, group, **asked)
+            self.change(job_id, heterogeneous=parts[0][0])
+
     def change(self, job_id: str, **fields: object) -> None:
         self.queue[job_id] = replace(self.queue[job_id], **fields)  # type: ignore[arg-type]
 
@@ -69,27 +80,29 @@ class FakeSlurm:
             raise SlurmFailed("squeue --json reports: Failed while looking for jobs")
         return list(self.queue.values())
 
-    async def pin(self, job_id: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
-        self._check(job_id)
+    async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
+        job_id = self._find(name)
         self.steps.step(f"pin {job_id}")
         self.pins[job_id] = Pin(nodes, gres)
-        self.change(job_id, admin_comment=admin_comment)
+        pinned = None if name.endswith("+0") else nodes
+        self.change(job_id, admin_comment=admin_comment, pinned=pinned, gres=frozenset(gres.split(",")))
 
-    async def note(self, job_id: str, admin_comment: str) -> None:
-        self._check(job_id)
+    async def note(self, name: str, admin_comment: str) -> None:
+        job_id = self._find(name)
         self.steps.step(f"note {job_id}")
         self.change(job_id, admin_comment=admin_comment)
 
-    async def unpin(self, job_id: str) -> None:
-        self._check(job_id)
+    async def unpin(self, name: str) -> None:
+        job_id = self._find(name)
         self.steps.step(f"unpin {job_id}")
         self.pins[job_id] = Pin((), self.pins[job_id].gres)
+        self.change(job_id, pinned=())
 
     async def down_nodes(self) -> frozenset[str]:
         return frozenset(self.nodes_down)
 
-    async def release(self, job_id: str) -> None:
-        self._check(job_id)
+    async def release(self, name: str) -> None:
+        job_id = self._find(name)
         self.steps.step(f"release {job_id}")
         self.released.set()
         self.change(
@@ -100,19 +113,32 @@ class FakeSlurm:
             nodes=self.pins[job_id].nodes,
         )
 
-    async def requeue(self, job_id: str) -> None:
-        self._check(job_id)
+    async def requeue(self, name: str) -> None:
+        job_id = self._find(name)
         self.steps.step(f"requeue {job_id}")
         self.put_back(job_id)
 
-    async def hold(self, job_id: str) -> None:
-        self._check(job_id)
+    async def hold(self, name: str) -> None:
+        job_id = self._find(name)
         self.steps.step(f"hold {job_id}")
         self.change(job_id, priority=0, reason="JobHeldAdmin")
 
-    def _check(self, job_id: str) -> None:
-        if job_id in self.fails or job_id not in self.queue:
-            raise SlurmFailed(f"scontrol update JobId={job_id}: exit code 1: Invalid job id specified")
+    def _find(self, name: str) -> str:
+        """Return the id of the record that scontrol would change; a task of an array becomes a job here."""
+        found = [job.job_id for job in self.queue.values() if job.name == name]
+        array, _, task = name.partition("_")
+        left = self.queue[array].tasks.split(",") if task and array in self.queue else []
+        if found:
+            name = found[0]
+        elif task in left:
+            left.remove(task)
+            name = str(max(map(int, self.queue)) + 1) if left else array
+            self.queue[name] = replace(self.queue[array], job_id=name, task=int(task), tasks="")
+            if left:
+                self.change(array, tasks=",".join(left))
+        if name in self.fails or name not in self.queue:
+            raise SlurmFailed(f"scontrol update JobId={name}: exit code 1: Invalid job id specified")
+        return name
 
 
 class FakeBook:

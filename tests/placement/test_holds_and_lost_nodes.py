@@ -146,3 +146,47 @@ async def test_a_job_that_slurm_held_since_its_launch_failed_is_left_alone(world
     await world.helper.round()
 
     assert world.steps.done == [*done, "drop 1"]
+
+
+@pytest.mark.parametrize("wish", [{"pinned": ("n2",)}, {"excluded": ("n1",)}])
+async def test_a_job_gets_a_node_that_its_user_named_or_did_not_exclude(
+    world: World, wish: dict[str, object]
+) -> None:
+    world.slurm.submit("1")
+    world.slurm.change("1", **wish)
+
+    await world.helper.round()
+
+    assert world.book.kept["1"].nodes == ("n2",)
+
+
+async def test_a_pin_of_ours_is_no_wish_of_the_user(world: World) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.put_back("1")
+    await world.book.drop("1")
+    world.fleet.connected = [N2]
+
+    await world.helper.round()
+    await world.helper.round()
+
+    assert world.book.kept["1"].nodes == ("n2",)
+
+
+@pytest.mark.parametrize(
+    "moved", [{"pinned": ("n2",)}, {"pinned": ()}, {"gres": frozenset({"ilva:g1:1"})}, {"gres": frozenset()}]
+)
+async def test_a_job_that_an_administrator_moved_is_held_and_put_back_into_its_place(
+    world: World, moved: dict[str, object]
+) -> None:
+    world.slurm.submit("1")
+    await world.helper.round()
+    world.slurm.put_back("1")
+    world.slurm.change("1", **moved)
+
+    await world.helper.round()
+    assert world.slurm.queue["1"].held
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].started
+    assert (world.slurm.pins["1"].nodes, world.slurm.queue["1"].gres) == (("n1",), frozenset({"ilva:g0:1"}))

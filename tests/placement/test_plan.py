@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +144,16 @@ fleets = st.lists(
 modes = st.sampled_from([TOKEN, LANES, (Lane("ilv", 3),), (Lane("ilva", 1),)])
 
 
+def assert_no_seat_is_given_twice(
+    book: list[Placement], lanes: tuple[Lane, ...]
+) -> Counter[tuple[str, str, int]]:
+    """Return how many sit on each device of each node, by lane."""
+    seats = {lane.name: lane.seats for lane in lanes}
+    taken = Counter((p.lane, node, device) for p in book for node in p.nodes for device in p.devices)
+    assert all(count <= seats[lane] for (lane, _, _), count in taken.items())
+    return taken
+
+
 @given(queues, queues, fleets, modes)
 def test_no_seat_is_given_twice_and_no_device_that_is_not_there(
     first: list[Pending], second: list[Pending], fleet: list[Node], lanes: tuple[Lane, ...]
@@ -150,10 +161,8 @@ def test_no_seat_is_given_twice_and_no_device_that_is_not_there(
     book = plan(first, [], fleet, lanes)
     book += plan(second, book, fleet, lanes)
 
-    seats = {lane.name: lane.seats for lane in lanes}
     there = {node.name: set(node.devices) for node in fleet}
-    taken = Counter((p.lane, node, device) for p in book for node in p.nodes for device in p.devices)
-    assert all(count <= seats[lane] for (lane, _, _), count in taken.items())
+    taken = assert_no_seat_is_given_twice(book, lanes)
     assert all(device in there[node] for _, node, device in taken)
 
 
@@ -203,6 +212,37 @@ def test_planning_in_two_rounds_gives_what_one_round_gives(
     late = plan([*left, *second], early, fleet, lanes)
 
     assert [*early, *late] == plan([*first, *second], [], fleet, lanes)
+
+
+@given(queues, queues, fleets, modes)
+def test_the_components_of_one_job_have_nodes_of_their_own_or_none_has_a_place(
+    alone: list[Pending], parts: list[Pending], fleet: list[Node], lanes: tuple[Lane, ...]
+) -> None:
+    queue = [replace(job, together="xyz"[number % 3]) for number, job in enumerate(parts)]
+
+    made = plan([*queue, *alone], [], fleet, lanes)
+
+    places = {place.job_id: place for place in made}
+    for name in "xyz":
+        wanted = [job.job_id for job in queue if job.together == name]
+        nodes = [node for job_id in wanted if job_id in places for node in places[job_id].nodes]
+        assert len(set(nodes)) == len(nodes)
+        assert len([job_id for job_id in wanted if job_id in places]) in (0, len(wanted))
+    assert_no_seat_is_given_twice(made, lanes)
+
+
+@given(queues, fleets, modes, st.sets(st.sampled_from([f"n{i}" for i in range(5)])))
+def test_no_job_gets_a_node_that_it_cannot_have(
+    queue: list[Pending], fleet: list[Node], lanes: tuple[Lane, ...], some: set[str]
+) -> None:
+    chosen = [
+        replace(job, avoid=frozenset(some)) if number % 2 else replace(job, only=frozenset(some))
+        for number, job in enumerate(queue)
+    ]
+    asked = {job.job_id: job for job in chosen}
+
+    for made in plan(chosen, [], fleet, lanes):
+        assert all(map(asked[made.job_id].may_have, made.nodes))
 
 
 @given(queues, fleets, modes)

@@ -1,0 +1,50 @@
+"""Who may come into a group: values in, values out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm_interleave.orchestrator.placement.plan import Pending, Placement
+
+
+@dataclass(frozen=True)
+class GroupRules:
+    """What a site decides about groups."""
+
+    size: int = 0
+    """How many members have their place at a time; 0: as many as there are seats."""
+    by_account: bool = False
+    """Whether a group's name belongs to the account that opened it, until its last member ends."""
+
+
+@dataclass
+class Groups:
+    """The members of each group that have their place, in the order in which they came."""
+
+    rules: GroupRules = field(default_factory=GroupRules)
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    """The account of each job."""
+    _members: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+
+    def enter(self, placement: Placement) -> None:
+        """Note that the job has its place."""
+        self._members[placement.group][placement.job_id] = None
+
+    def leave(self, placement: Placement) -> None:
+        """Take that back."""
+        self._members[placement.group].pop(placement.job_id, None)
+
+    def refusal(self, job: Pending) -> str:
+        """Return why *job* may not come into its group now; empty if it may."""
+        members = self._members[job.group]
+        if self.rules.size and len(members) >= self.rules.size:
+            return f"group {job.group} has {len(members)} members with a place and may have no more"
+        if self.rules.by_account and members:
+            owner = self.accounts.get(next(iter(members)), "")
+            if owner != job.account:
+                return f"group {job.group} belongs to account {owner or '(none)'} until its last member ends"
+        return ""

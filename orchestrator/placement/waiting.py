@@ -1,0 +1,77 @@
+"""Which jobs wait for a place: values in, values out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from slurm_interleave.orchestrator.placement.admin_comment import RELEASED, AdminComment
+from slurm_interleave.orchestrator.placement.plan import Pending, Placement
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob, task_numbers
+
+Jobs = Mapping[str, tuple[SlurmJob, AdminComment]]
+# How many tasks of one array are looked at in a round; the next one comes at once.
+TASKS_AT_ONCE = 100
+
+
+def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
+    """Return those of *jobs* that wait for a place and have none in the *book*, in the order of submission.
+
+    A task of an array that Slurm has not made a job of its own yet goes by the name that scontrol has for it,
+    as in 17_3: it has no id to go into the book with.
+    """
+    active = Counter(job.array for job, _ in jobs.values() if job.task is not None)
+    taken: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    for job_id, (job, _) in jobs.items():
+        if job_id in book and job.heterogeneous:
+            taken[job.heterogeneous] |= set(book[job_id].nodes)
+    return [
+        Pending(
+            name,
+            comment.group,
+            comment.role,
+            comment.nodes,
+            comment.devices,
+            account=job.account,
+            together=job.heterogeneous,
+            avoid=taken[job.heterogeneous].union(_unwanted(job)),
+            only=_wanted(job, comment.nodes),
+        )
+        for job, comment in sorted(jobs.values(), key=_turn)
+        if job.held and comment.state != RELEASED and not job.dependency and job.job_id not in book
+        for name in _names(job, active[job.array])
+    ]
+
+
+def _wanted(job: SlurmJob, nodes: int) -> frozenset[str]:
+    """Return the nodes that its user named, if they are all that it needs; empty: any."""
+    named = job.pinned or ()
+    pinned_by_us = bool(job.gres)
+    return frozenset(named) if len(named) == nodes and not pinned_by_us else frozenset()
+
+
+def _unwanted(job: SlurmJob) -> tuple[str, ...]:
+    """Return the nodes that its user excluded; a first component is pinned by what it excludes."""
+    return () if job.leads and job.gres else job.excluded
+
+
+def _turn(one: tuple[SlurmJob, AdminComment]) -> tuple[int, str, bool, int]:
+    """Return when a job was submitted; tasks that are jobs already come before the rest of their array."""
+    job = one[0]
+    root = job.array or job.job_id
+    return len(root), root, job.task is None, job.task or 0
+
+
+def _names(job: SlurmJob, active: int) -> Iterator[str]:
+    """Yield what to call the job, or the tasks that may come beside the *active* ones of its array."""
+    if not job.array or job.task is not None:
+        yield job.job_id
+        return
+    most = min(TASKS_AT_ONCE, job.tasks_at_once - active if job.tasks_at_once else TASKS_AT_ONCE)
+    for number in task_numbers(job.tasks, max(most, 0)):
+        yield f"{job.array}_{number}"
+
+
+def array_of(name: str) -> str:
+    """Return the id of the array whose task *name* is, or the job's own."""
+    return name.partition("_")[0]

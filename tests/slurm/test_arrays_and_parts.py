@@ -1,0 +1,105 @@
+"""Job arrays and heterogeneous jobs on a real Slurm: each task and each component is placed on its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster
+from lab.processes import wait_until
+from tests.slurm.members import (
+    SCRIPT,
+    SubmittedMember,
+    never_two_on_a_device,
+    slices,
+    violations,
+)
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+
+
+def tasks(cluster: Cluster, array: str) -> dict[str, str]:
+    """Return the state of each task that is not over, by its number."""
+    lines = cluster.command("squeue", "--noheader", "--array", f"--jobs={array}", "--format=%K %t %r")
+    rows = [line.split() for line in lines.splitlines()]
+    return {row[0]: " ".join(row[1:]) for row in rows if row[1] in ("PD", "R")}
+
+
+def test_an_array_with_more_tasks_than_shares_runs_as_far_as_there_is_room(cluster: Cluster) -> None:
+    go = cluster.out / "go-array"
+    told = "echo $SLURM_ARRAY_TASK_ID $INTERLEAVE_JOB_ID $SLURM_JOB_ID $INTERLEAVE_GROUP >>told"
+    wait = f"while ! test -e {go}; do sleep 0.1; done"
+    # Two nodes of two devices, which two jobs share each.
+    array = cluster.sbatch(
+        ["sh", "-c", f"{told}; {wait}"], group="array", gres="gpu:1", options=["--array=0-9"]
+    )
+    assert wait_until(lambda: list(tasks(cluster, array).values()).count("R None") == 8, 40)
+    rest = [state for state in tasks(cluster, array).values() if state != "R None"]
+
+    go.touch()
+    assert wait_until(lambda: not tasks(cluster, array), 40), cluster.logs("interleaved")
+
+    assert rest == ["PD JobHeldUser"] * 2
+    lines = [line.split() for line in (cluster.out / "told").read_text().splitlines()]
+    assert sorted(int(line[0]) for line in lines) == list(range(10))
+    assert all(line[1:] == [line[2], line[2], "array"] for line in lines)
+    assert len({line[2] for line in lines}) == 10
+
+
+def test_an_arrays_own_limit_counts_for_its_places(cluster: Cluster) -> None:
+    wait = f"while ! test -e {cluster.out}/go-limit; do sleep 0.1; done"
+    array = cluster.sbatch(["sh", "-c", wait], group="limit", gres="gpu:1", options=["--array=1-3%1"])
+    assert wait_until(lambda: "R None" in tasks(cluster, array).values(), 20)
+    # One that comes later has its place: the helper has looked at the array again.
+    later = cluster.sbatch(["true"], group="limit-later", gres="gpu:1")
+    cluster.wait(later)
+
+    assert sorted(tasks(cluster, array).values()) == ["PD JobHeldUser", "PD JobHeldUser", "R None"]
+    cluster.scancel(array)
+
+
+def submit_parts(cluster: Cluster) -> list[SubmittedMember]:
+    """Submit a job of a trainer and a sampler in groups of their own, which take turns side by side."""
+    script = cluster.out / "parts.sh"
+    member = f"exec {sys.executable} {SCRIPT} {cluster.out}/parts-$INTERLEAVE_JOB_ID --turns 3"
+    script.write_text(f"#!/bin/sh\nsrun --het-group=0,1 sh -c '{member}'\n")
+    parts = [
+        *("--interleave-group=het-t", "--interleave-role=trainer", "--gres=gpu:1", "--nodelist=n2"),
+        *(":", "--interleave-group=het-s", "--interleave-role=sampler", "--gres=gpu:1"),
+    ]
+    job = cluster.command(
+        "sbatch", "--parsable", f"--output={cluster.out}/%j.out", *parts, str(script)
+    ).strip()
+    return [
+        SubmittedMember(cluster, job_id, Path(cluster.out, f"parts-{job_id}"))
+        for job_id in (job, str(int(job) + 1))
+    ]
+
+
+def test_trainer_and_sampler_of_one_job_take_turns_each_in_a_group_of_its_own(cluster: Cluster) -> None:
+    first, second = submit_parts(cluster), submit_parts(cluster)
+    for member in (*first, *second):
+        member.until("finished", timeout_s=60)
+
+    trainers, samplers = slices(cluster, first[0], second[0]), slices(cluster, first[1], second[1])
+    assert {(row.group, row.role) for row in trainers} == {("het-t", "trainer")}
+    assert {(row.group, row.role) for row in samplers} == {("het-s", "sampler")}
+    assert len({device for row in trainers for device in row.devices}) == 1
+    assert len({row.nodes for row in (*trainers, *samplers)}) == 2
+    assert never_two_on_a_device(trainers)
+    assert never_two_on_a_device(samplers)
+    assert not violations(cluster)
+
+
+def test_a_pin_that_an_administrator_changed_is_put_right_before_the_job_starts(cluster: Cluster) -> None:
+    job = cluster.sbatch(["env"], group="moved", gres="gpu:1", options=["--begin=now+6"])
+    assert wait_until(lambda: "state=released" in cluster.job(job).get("AdminComment", ""), 20)
+    node = cluster.job(job)["ReqNodeList"]
+    other = "n2" if node == "n1" else "n1"
+    cluster.command("scontrol", "update", f"JobId={job}", f"ReqNodeList={other}")
+
+    cluster.wait(job)
+
+    assert cluster.job(job)["NodeList"] == node
