@@ -115,7 +115,9 @@ class Orchestrator:
     async def _server(self) -> AsyncIterator[int]:
         server = aio.server(options=_SERVER_OPTIONS)
         ours, arbiter, gate = ErrorsToStatus(server), self.arbiter, self._gate
-        rpc.add_InterleaveServicer_to_server(InterleaveService(arbiter, gate, self.links, self._groups), ours)
+        audit = self._helper.audit if self._helper is not None else None
+        own = InterleaveService(arbiter, gate, self.links, self._groups, audit)
+        rpc.add_InterleaveServicer_to_server(own, ours)
         agents = AgentLinkService(arbiter, gate, self.links, self.reservations, self._config.cluster)
         rpc.add_AgentLinkServicer_to_server(agents, ours)
         timeslice_rpc.add_TimeSliceOrchestratorServiceServicer_to_server(

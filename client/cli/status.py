@@ -95,6 +95,11 @@ def status(
         return
     for text in _table(_lines(reply.groups, time.time()), heading=not noheader):
         click.echo(text)
+    for found in reply.differences:
+        click.echo(
+            f"node {found.node}: {found.gres}: {found.booked} by the book, {found.used} in use by Slurm",
+            err=True,
+        )
     for node in reply.nodes:
         for seen in node.trespasses:
             click.echo(_trespass(node.name, seen), err=True)

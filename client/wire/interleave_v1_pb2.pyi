@@ -175,12 +175,26 @@ class StatusRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("groups", "nodes")
+    __slots__ = ("groups", "nodes", "differences")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ...) -> None: ...
+    differences: _containers.RepeatedCompositeFieldContainer[BookDifference]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., differences: _Optional[_Iterable[_Union[BookDifference, _Mapping]]] = ...) -> None: ...
+
+class BookDifference(_message.Message):
+    __slots__ = ("node", "gres", "booked", "used")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GRES_FIELD_NUMBER: _ClassVar[int]
+    BOOKED_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    gres: str
+    booked: int
+    used: int
+    def __init__(self, node: _Optional[str] = ..., gres: _Optional[str] = ..., booked: _Optional[int] = ..., used: _Optional[int] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
     __slots__ = ("name", "state", "state_since", "members")

@@ -106,6 +106,7 @@ class Cluster(Lab, SlurmJobs):
             "gres": layout.gres,
             "members": layout.members,
             "poll_s": 0.5,
+            "compare_s": 1.0,
             "partition": slurm_conf.PARTITION,
         }
         interleave_conf.write(self.config, tables, config)

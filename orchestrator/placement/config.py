@@ -10,6 +10,8 @@ from slurm_interleave.orchestrator.placement.plan import Lane
 
 _MODES = ("lane", "token", "shard")
 _OWNERS = ("account", "cluster")
+_MORE = "more than 0"
+_LEAST = {"group_size": "", "compare_s": "", "requeue_faulted": "", "poll_s": _MORE, "away_s": _MORE}
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class PlacementConfig:
     """Seconds between two looks at Slurm's queue."""
     away_s: float = 30.0
     """Seconds that the agent of a node may be away before jobs that wait to start there go elsewhere."""
+    compare_s: float = 10.0
+    """Seconds between two looks at whether Slurm counts the shared GRES as the book does; 0: never."""
     partition: str = "interleave"
     """The partition of interleaved jobs."""
     group_size: int = 0
@@ -53,14 +57,10 @@ class PlacementConfig:
             raise ConfigError(
                 f"[placement] group_owner {self.group_owner!r} is unknown; known are {', '.join(_OWNERS)}"
             )
-        if self.group_size < 0:
-            raise ConfigError(f"[placement] group_size {self.group_size} must be 0 or more")
-        if self.poll_s <= 0:
-            raise ConfigError(f"[placement] poll_s {self.poll_s} must be more than 0")
-        if self.requeue_faulted < 0:
-            raise ConfigError(f"[placement] requeue_faulted {self.requeue_faulted} must be 0 or more")
-        if self.away_s <= 0:
-            raise ConfigError(f"[placement] away_s {self.away_s} must be more than 0")
+        for key, least in _LEAST.items():
+            value = getattr(self, key)
+            if value < 0 or (value == 0 and least):
+                raise ConfigError(f"[placement] {key} {value} must be {least or '0 or more'}")
 
     @property
     def groups(self) -> GroupRules:

@@ -20,6 +20,7 @@ from slurm_interleave.orchestrator.placement.admin_comment import (
     format_comment,
     parse_comment,
 )
+from slurm_interleave.orchestrator.placement.audit import Audit
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.lost import AwayNodes
@@ -54,6 +55,7 @@ class PlacementHelper:
         # What was logged last for each job, so that a lasting failure is logged once.
         self._reported: dict[str, str] = {}
         self._away = AwayNodes(config.away_s, clock)
+        self.audit = Audit(slurm, config.gres, config.compare_s, clock)
 
     def nudge(self) -> None:
         """Look now: a job has ended or an agent has come."""
@@ -79,6 +81,8 @@ class PlacementHelper:
         self._members.heard([job for job, _ in jobs.values()])
         for job_id in [job_id for job_id in book if job_id not in jobs]:
             await self._drop(book.pop(job_id))
+        with self._reports("gres"):
+            await self.audit.look(jobs, book.values())
         await self._requeue_faulted(job for job, _ in jobs.values())
         lost = await self._lost_nodes(jobs, book)
         for job_id, (job, comment) in jobs.items():
@@ -131,7 +135,7 @@ class PlacementHelper:
                 comment = parse_comment(job.admin_comment)
                 if comment and not job.finished:
                     found[job.job_id] = (job, comment)
-        for key in self._reported.keys() - {job.job_id for job in queue} - {"squeue"}:
+        for key in self._reported.keys() - {job.job_id for job in queue} - {"squeue", "gres"}:
             del self._reported[key]
         return found
 

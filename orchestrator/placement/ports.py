@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
@@ -62,6 +62,9 @@ class Slurm(Protocol):
 
     async def down_nodes(self) -> frozenset[str]:
         """Return the names of the nodes that are down."""
+
+    async def used(self) -> Mapping[tuple[str, str], int]:
+        """Return how much of each typed GRES, as in `ilva:g0`, is in use on each node."""
 
     async def release(self, name: str) -> None:
         """Let a held job start."""

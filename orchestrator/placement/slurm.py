@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.client.core.slurm_command import run_slurm
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
 
+_NODE, _USED = re.compile(r"NodeName=(\S+)"), re.compile(r"\bGresUsed=(\S+)")
+_TYPED = re.compile(r"(?:^|,)(\w+:[\w.-]+):(\d+)")
 # How much squeue writes of the task numbers of an array: all.
 _WHOLE = {"SLURM_BITSTR_LEN": "0"}
 
@@ -51,6 +55,16 @@ class SlurmCommands:
         text = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N %T")
         rows = [line.split() for line in text.splitlines()]
         return frozenset(row[0] for row in rows if len(row) == 2 and row[1].startswith("down"))
+
+    async def used(self) -> dict[tuple[str, str], int]:
+        """Return how much of each typed GRES, as in `ilva:g0`, is in use on each node."""
+        text = await self._run("scontrol", "--oneliner", "--details", "show", "nodes")
+        found = {}
+        for line in text.splitlines():
+            node, gres = _NODE.match(line), _USED.search(line)
+            if node and gres:
+                found.update({(node[1], name): int(count) for name, count in _TYPED.findall(gres[1])})
+        return found
 
     async def release(self, name: str) -> None:
         """Let a held job start."""

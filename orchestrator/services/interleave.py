@@ -21,6 +21,7 @@ from slurm_interleave.orchestrator.auth import Caller, Gate, user_name
 from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.events import Draining, Revoke
 from slurm_interleave.orchestrator.links import Link, Links
+from slurm_interleave.orchestrator.placement.audit import Audit, Difference
 from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, time_left, wire_slice
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
@@ -31,12 +32,18 @@ class InterleaveService(rpc.InterleaveServicer):
     """Acquire, yield, status, slices."""
 
     def __init__(
-        self, arbiter: Arbiter, gate: Gate, links: Links, declared: Mapping[str, DeclaredGroup]
+        self,
+        arbiter: Arbiter,
+        gate: Gate,
+        links: Links,
+        declared: Mapping[str, DeclaredGroup],
+        audit: Audit | None = None,
     ) -> None:
         self._arbiter = arbiter
         self._gate = gate
         self._links = links
         self._declared = declared
+        self._audit = audit
 
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> AsyncIterator[pb.AcquireUpdate]:
         """Send each change of the place in the queue, then the grant."""
@@ -164,7 +171,11 @@ class InterleaveService(rpc.InterleaveServicer):
         return pb.StatusReply(
             groups=[group_status(core, name, self._arbiter.now()) for name in seen],
             nodes=[self._node(link, caller) for link in self._links.all()],
+            differences=[pb.BookDifference(**vars(one)) for one in self._differences(caller)],
         )
+
+    def _differences(self, caller: Caller) -> list[Difference]:
+        return self._audit.differences if self._audit is not None and caller.operator else []
 
     def _node(self, link: Link, caller: Caller) -> pb.NodeStatus:
         trespasses = self._arbiter.core.trespasses

@@ -96,6 +96,15 @@ def test_an_agent_that_is_away_is_told_on_stderr(call: Call, orchestrator: Given
     assert call(main, "status").err.startswith("node n2: its agent has been away since 2025-")
 
 
+def test_what_slurm_counts_otherwise_than_the_book_is_told_on_stderr(
+    call: Call, orchestrator: GivenOrchestrator
+) -> None:
+    del orchestrator.reply.nodes[:]
+    orchestrator.reply.differences.add(node="n1", gres="ilva:g0", booked=1, used=2)
+
+    assert call(main, "status").err == "node n1: ilva:g0: 1 by the book, 2 in use by Slurm\n"
+
+
 def test_one_group_can_be_asked_for(call: Call, orchestrator: GivenOrchestrator) -> None:
     call(main, "status", "demo")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,6 +49,7 @@ class FakeSlurm:
         self.nodes_down: set[str] = set()
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.fails: set[str] = set()
+        self.miscounts: dict[tuple[str, str], int] = {}
 
     def submit(self, job_id: str, group: str = "demo", nodes: int = 1, devices: int = 1) -> None:
         comment = HELD.format(group=group, nodes=nodes, devices=devices)
@@ -100,6 +102,14 @@ class FakeSlurm:
 
     async def down_nodes(self) -> frozenset[str]:
         return frozenset(self.nodes_down)
+
+    async def used(self) -> dict[tuple[str, str], int]:
+        started = [job_id for job_id, job in self.queue.items() if job.started and job_id in self.pins]
+        found: Counter[tuple[str, str]] = Counter()
+        for job_id in started:
+            parts = self.pins[job_id].gres.split(",")
+            found.update((node, part[:-2]) for node in self.pins[job_id].nodes for part in parts)
+        return {**found, **self.miscounts}
 
     async def release(self, name: str) -> None:
         job_id = self._find(name)

@@ -48,6 +48,36 @@ async def test_a_node_is_down_by_what_sinfo_says_of_it_in_any_partition(programs
     assert await SlurmCommands().down_nodes() == {"n2", "n5"}
 
 
+async def test_the_first_component_of_a_heterogeneous_job_is_pinned_by_what_it_excludes(
+    programs: Path,
+) -> None:
+    put(programs / "scontrol", f'printf "%s\\n" "$@" > {programs}/seen')
+    put(programs / "sinfo", 'printf "%s\\n" n1 n2 n3 n3')
+
+    await SlurmCommands().pin("20+0", ("n2",), "ilva:g0:1", "x")
+    assert (programs / "seen").read_text().splitlines()[1:3] == ["JobId=20+0", "ExcNodeList=n1,n3"]
+    await SlurmCommands().unpin("20+0")
+    assert (programs / "seen").read_text().splitlines()[1:] == ["JobId=20+0", "ExcNodeList="]
+
+
+@pytest.mark.parametrize(
+    ("text", "used"),
+    [
+        ("ilv:g0:2,ilv:g1:0,gpu:0", {"ilv:g0": 2, "ilv:g1": 0}),  # 22.05
+        ("ilva:g0:1(IDX:0),ilva:g1:0(IDX:N/A)", {"ilva:g0": 1, "ilva:g1": 0}),
+        ("ilva:0,gpu:sim:2(IDX:0,3)", {"gpu:sim": 2}),
+        ("(null)", {}),
+    ],
+)
+async def test_what_is_in_use_is_read_of_each_node(programs: Path, text: str, used: dict[str, int]) -> None:
+    put(
+        programs / "scontrol",
+        f'echo "NodeName=n1 Arch=x86_64 GresUsed={text} OS=Linux"; echo; echo NodeName=n2',
+    )
+
+    assert await SlurmCommands().used() == {("n1", name): count for name, count in used.items()}
+
+
 async def test_a_refusal_comes_with_slurms_own_words(programs: Path) -> None:
     put(programs / "scontrol", 'echo "Invalid job id specified for job $2" >&2; exit 1')
 

@@ -1,4 +1,4 @@
-"""Job arrays and heterogeneous jobs on a real Slurm: each task and each component is placed on its own."""
+"""Placement on a real Slurm: job arrays, heterogeneous jobs, what administrators change."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def test_an_array_with_more_tasks_than_shares_runs_as_far_as_there_is_room(clust
     assert sorted(int(line[0]) for line in lines) == list(range(10))
     assert all(line[1:] == [line[2], line[2], "array"] for line in lines)
     assert len({line[2] for line in lines}) == 10
+    assert "placement.books_differ" not in cluster.logs("interleaved", 10000)
 
 
 def test_an_arrays_own_limit_counts_for_its_places(cluster: Cluster) -> None:
@@ -103,3 +104,32 @@ def test_a_pin_that_an_administrator_changed_is_put_right_before_the_job_starts(
     cluster.wait(job)
 
     assert cluster.job(job)["NodeList"] == node
+
+
+def test_gres_that_the_book_does_not_know_of_are_an_alarm_until_they_are_free(cluster: Cluster) -> None:
+    free = cluster.logs("interleaved", 10000).count("placement.books_differ")
+    job = cluster.sbatch(["sleep", "60"], options=["--hold"])
+    gres = f"{cluster.layout.gres[0]}:g1:1"
+    cluster.command("scontrol", "update", f"JobId={job}", "Partition=interleave", f"Gres={gres}")
+    cluster.command("scontrol", "release", job)
+
+    def alarms() -> list[str]:
+        lines = cluster.logs("interleaved", 10000).splitlines()
+        return [line for line in lines if "placement.books_differ" in line][free:]
+
+    assert wait_until(alarms, 20)
+    assert f"gres={gres[:-2]} booked=0 used=1" in alarms()[0]
+    assert len(alarms()) == 1
+    cluster.scancel(job)
+    assert wait_until(lambda: "placement.books_agree" in cluster.logs("interleaved", 20), 20)
+
+
+def test_a_group_takes_no_jobs_of_another_account_while_it_has_members(cluster: Cluster) -> None:
+    first = cluster.sbatch(["sleep", "60"], group="owned", gres="gpu:1", options=["--account=physics"])
+    cluster.wait(first, "RUNNING")
+    other = cluster.sbatch(["true"], group="owned", gres="gpu:1", options=["--account=art"])
+
+    assert wait_until(lambda: "why=group" in cluster.job(other)["AdminComment"], 20)
+    assert cluster.held(other)
+    cluster.scancel(first)
+    cluster.wait(other)
