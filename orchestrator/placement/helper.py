@@ -26,10 +26,13 @@ from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.lost import AwayNodes
 from slurm_interleave.orchestrator.placement.plan import Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm
+from slurm_interleave.orchestrator.placement.side_by_side import side_by_side
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, waiting
 
 log = logging.getLogger(__name__)
+# How many jobs are placed side by side: most of the time goes into starting scontrol.
+_AT_ONCE = 8
 
 
 def gres_request(placement: Placement) -> str:
@@ -100,15 +103,17 @@ class PlacementHelper:
         accounts = {job_id: job.account for job_id, (job, _) in jobs.items()}
         groups = Groups(self._config.groups, accounts)
         made = plan(pending, book.values(), nodes, self._config.lanes, groups)
-        for placement in made:
-            if placement.job_id in jobs:
-                await self._place(placement, *jobs[placement.job_id])
-            else:
-                await self._split(placement.job_id, *jobs[array_of(placement.job_id)])
+        await side_by_side((self._give(placement, jobs) for placement in made), _AT_ONCE)
         served = {array_of(placement.job_id) for placement in made}
         refusals = {array_of(job.job_id): groups.refusal(job) for job in pending}
         for job_id in refusals.keys() - served:
             await self._say_why(refusals[job_id], *jobs[job_id])
+
+    async def _give(self, placement: Placement, jobs: Jobs) -> None:
+        if placement.job_id in jobs:
+            await self._place(placement, *jobs[placement.job_id])
+        else:
+            await self._split(placement.job_id, *jobs[array_of(placement.job_id)])
 
     async def _split(self, name: str, array: SlurmJob, comment: AdminComment) -> None:
         """Make a task of an array a job, as Slurm does at a change; the next round can place it."""
