@@ -30,6 +30,8 @@ local GROUP_RULE =
     "1 to 63 characters: letters, digits, dot, underscore and dash, beginning with a letter or a digit"
 local OPTION = "_SLURM_SPANK_OPTION_interleave_interleave_"
 local PREFIX = "interleave:v1;"
+-- What a user sees of a held job, where he has no comment of his own.
+local EXPLANATION = "slurm-interleave: held until its devices are assigned, then released by itself; see AdminComment"
 local MAX_WAIT_S = 366 * 86400
 
 --- True for a group name. The same rule as GROUP_NAME in client/core/names.py and names.c.
@@ -187,6 +189,7 @@ function rules.changes(job, asked)
         partition = our_partition(job.partition) or rules.settings.partitions[1],
         priority = 0, -- held, until the placement helper has found its devices
         admin_comment = note(asked, made),
+        comment = (job.comment or "") == "" and EXPLANATION or nil,
         min_nodes = made.nodes,
         max_nodes = made.nodes,
         tres_per_node = "",

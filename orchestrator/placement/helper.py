@@ -33,6 +33,8 @@ from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, wait
 log = logging.getLogger(__name__)
 # How many jobs are placed side by side: most of the time goes into starting scontrol.
 _AT_ONCE = 8
+# How many waiting jobs are told in a round which rule keeps them out, so that this holds up no others.
+_SAID_A_ROUND = 40
 
 
 def gres_request(placement: Placement) -> str:
@@ -57,6 +59,7 @@ class PlacementHelper:
         self._nudged = asyncio.Event()
         # What was logged last for each job, so that a lasting failure is logged once.
         self._reported: dict[str, str] = {}
+        self._put_back: dict[str, object] = {}  # what the pins of moved jobs were
         self._away = AwayNodes(config.away_s, clock)
         self.audit = Audit(slurm, config.gres, config.compare_s, clock)
 
@@ -106,8 +109,12 @@ class PlacementHelper:
         await side_by_side((self._give(placement, jobs) for placement in made), _AT_ONCE)
         served = {array_of(placement.job_id) for placement in made}
         refusals = {array_of(job.job_id): groups.refusal(job) for job in pending}
-        for job_id in refusals.keys() - served:
-            await self._say_why(refusals[job_id], *jobs[job_id])
+        unsaid = [
+            (refusals[job_id], *jobs[job_id])
+            for job_id in refusals.keys() - served
+            if jobs[job_id][1].refused(refusals[job_id]) != jobs[job_id][1]
+        ]
+        await side_by_side((self._say_why(*one) for one in unsaid[:_SAID_A_ROUND]), _AT_ONCE)
 
     async def _give(self, placement: Placement, jobs: Jobs) -> None:
         if placement.job_id in jobs:
@@ -155,6 +162,7 @@ class PlacementHelper:
 
     async def _drop(self, placement: Placement) -> None:
         await self._book.drop(placement.job_id)
+        self._put_back.pop(placement.job_id, None)
         self._fleet.forget(placement.job_id)
         log.info("placement.dropped", extra={"job": placement.job_id, "group": placement.group})
 
@@ -183,7 +191,7 @@ class PlacementHelper:
 
     async def _repair(self, job: SlurmJob, comment: AdminComment, placement: Placement) -> None:
         """Finish what a crash or a failure left undone: the job has its place but does not know."""
-        if job.startable and _moved(job, placement):
+        if job.startable and self._was_moved(job, placement):
             # By an administrator; its place is kept, and it gets its pin again in the next round.
             with self._reports(job.job_id):
                 await self._hold(job, comment)
@@ -197,6 +205,14 @@ class PlacementHelper:
             self._fleet.reserve(placement)
             with self._reports(job.job_id):
                 await self._release(placement, job, comment)
+
+    def _was_moved(self, job: SlurmJob, placement: Placement) -> bool:
+        """Tell whether a job would start elsewhere; only once if its pin reads otherwise than it was set."""
+        if not _moved(job, placement):
+            self._put_back.pop(job.job_id, None)
+            return False
+        before, self._put_back[job.job_id] = self._put_back.get(job.job_id), (job.pinned, job.gres)
+        return before != (job.pinned, job.gres)
 
     async def _recover(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Treat a job that the book does not know: take over one that runs, hold one that could start."""

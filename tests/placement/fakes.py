@@ -49,6 +49,7 @@ class FakeSlurm:
         self.nodes_down: set[str] = set()
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.fails: set[str] = set()
+        self.writes_gres: frozenset[str] | None = None  # whatever it was told
         self.miscounts: dict[tuple[str, str], int] = {}
 
     def submit(self, job_id: str, group: str = "demo", nodes: int = 1, devices: int = 1) -> None:
@@ -87,7 +88,8 @@ class FakeSlurm:
         self.steps.step(f"pin {job_id}")
         self.pins[job_id] = Pin(nodes, gres)
         pinned = None if name.endswith("+0") else nodes
-        self.change(job_id, admin_comment=admin_comment, pinned=pinned, gres=frozenset(gres.split(",")))
+        written = self.writes_gres or frozenset(gres.split(","))
+        self.change(job_id, admin_comment=admin_comment, pinned=pinned, gres=written)
 
     async def note(self, name: str, admin_comment: str) -> None:
         job_id = self._find(name)

@@ -190,3 +190,14 @@ async def test_a_job_that_an_administrator_moved_is_held_and_put_back_into_its_p
 
     assert world.slurm.queue["1"].started
     assert (world.slurm.pins["1"].nodes, world.slurm.queue["1"].gres) == (("n1",), frozenset({"ilva:g0:1"}))
+
+
+async def test_a_job_whose_pin_slurm_writes_otherwise_is_put_back_once(world: World) -> None:
+    world.slurm.writes_gres = frozenset({"ilva:g0"})
+    world.slurm.submit("1")
+    for _ in range(4):
+        await world.helper.round()
+        await world.helper.round()
+        world.slurm.put_back("1")
+
+    assert world.steps.done.count("hold 1") == 1

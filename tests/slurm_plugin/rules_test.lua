@@ -67,6 +67,9 @@ tests["an accepted job is held in our partition and asks for no GPU any more"] =
     equal(made.min_nodes, 2)
     equal(made.max_nodes, 2)
     equal(made.min_mem_per_node, nil)
+    contains(made.comment, "held until its devices are assigned")
+    equal(rules.group_in_comment(made.comment), nil)
+    equal(changes({ tres_per_node = "gres:gpu:2", comment = "mine" }).comment, nil)
 end
 
 tests["CPUs per task stay when the GPUs per task are taken out"] = function()
