@@ -163,7 +163,7 @@ def _base(layout: Layout) -> list[str]:
         "SelectTypeParameters=CR_Core_Memory",
         "DefMemPerCPU=100",
         "PrologFlags=Alloc",
-        "SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0",
+        "SchedulerParameters=bf_interval=1,bf_hetjob_prio=min,sched_interval=1,sched_min_interval=0,batch_sched_delay=0",
         "KillWait=2",
         "SlurmctldTimeout=30",
         "SlurmdTimeout=60",

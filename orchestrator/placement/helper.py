@@ -106,7 +106,11 @@ class PlacementHelper:
         accounts = {job_id: job.account for job_id, (job, _) in jobs.items()}
         groups = Groups(self._config.groups, accounts)
         made = plan(pending, book.values(), nodes, self._config.lanes, groups)
-        await side_by_side((self._give(placement, jobs) for placement in made), _AT_ONCE)
+        parts = [p for p in made if p.job_id in jobs and jobs[p.job_id][0].heterogeneous]
+        for placement in parts:  # in their order: Slurm must not begin with half of each of two jobs
+            await self._give(placement, jobs)
+        alone = (self._give(placement, jobs) for placement in made if placement not in parts)
+        await side_by_side(alone, _AT_ONCE)
         served = {array_of(placement.job_id) for placement in made}
         refusals = {array_of(job.job_id): groups.refusal(job) for job in pending}
         unsaid = [

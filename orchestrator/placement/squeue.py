@@ -130,7 +130,14 @@ def _task_range(text: str) -> range:
 def _job(record: dict[str, Any]) -> SlurmJob:
     states = record["job_state"]
     array, heterogeneous = _number(record.get("array_job_id")), _number(record.get("het_job_id"))
-    task = _number(record.get("array_task_id"))
+    task, tasks = (
+        _number(record.get("array_task_id")),
+        str(record.get("array_task_string") or "").partition("%")[0],
+    )
+    if (
+        tasks.isdecimal()
+    ):  # the last one has the record of all to itself, which 26.05 does not say at a change
+        task, tasks = int(tasks), ""
     return SlurmJob(
         job_id=str(_number(record["job_id"])),
         states=frozenset([states] if isinstance(states, str) else states),
@@ -143,7 +150,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         restarts=max(_number(record.get("restart_cnt")), 0),
         array=str(array) if array > 0 else "",
         task=task if array > 0 and task >= 0 else None,
-        tasks=str(record.get("array_task_string") or "").partition("%")[0],
+        tasks=tasks,
         tasks_at_once=max(_number(record.get("array_max_tasks")), 0),
         heterogeneous=str(heterogeneous) if heterogeneous > 0 else "",
         excluded=expand(str(record.get("excluded_nodes") or "")),

@@ -20,7 +20,7 @@ def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
     A task of an array that Slurm has not made a job of its own yet goes by the name that scontrol has for it,
     as in 17_3: it has no id to go into the book with.
     """
-    active = Counter(job.array for job, _ in jobs.values() if job.task is not None)
+    placed = Counter(job.array for job_id, (job, _) in jobs.items() if job_id in book)
     taken: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
     for job_id, (job, _) in jobs.items():
         if job_id in book and job.heterogeneous:
@@ -39,7 +39,7 @@ def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
         )
         for job, comment in sorted(jobs.values(), key=_turn)
         if job.held and comment.state != RELEASED and not job.dependency and job.job_id not in book
-        for name in _names(job, active[job.array])
+        for name in _names(job, placed)
     ]
 
 
@@ -62,14 +62,17 @@ def _turn(one: tuple[SlurmJob, AdminComment]) -> tuple[int, str, bool, int]:
     return len(root), root, job.task is None, job.task or 0
 
 
-def _names(job: SlurmJob, active: int) -> Iterator[str]:
-    """Yield what to call the job, or the tasks that may come beside the *active* ones of its array."""
-    if not job.array or job.task is not None:
-        yield job.job_id
-        return
-    most = min(TASKS_AT_ONCE, job.tasks_at_once - active if job.tasks_at_once else TASKS_AT_ONCE)
-    for number in task_numbers(job.tasks, max(most, 0)):
-        yield f"{job.array}_{number}"
+def _names(job: SlurmJob, placed: Counter[str]) -> Iterator[str]:
+    """Yield what to call the job, or those of its array's tasks that may come beside the *placed* ones."""
+    room = job.tasks_at_once - placed[job.array] if job.tasks_at_once else TASKS_AT_ONCE
+    if not job.array:
+        names = [job.job_id]
+    elif job.task is not None:
+        names = [job.job_id][:room]
+    else:
+        names = [f"{job.array}_{number}" for number in task_numbers(job.tasks, min(room, TASKS_AT_ONCE))]
+    placed[job.array] += len(names)
+    yield from names
 
 
 def array_of(name: str) -> str:

@@ -50,6 +50,7 @@ class FakeSlurm:
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.fails: set[str] = set()
         self.writes_gres: frozenset[str] | None = None  # whatever it was told
+        self.slow: dict[str, int] = {}  # how long pins take, in turns of the loop
         self.miscounts: dict[tuple[str, str], int] = {}
 
     def submit(self, job_id: str, group: str = "demo", nodes: int = 1, devices: int = 1) -> None:
@@ -85,6 +86,8 @@ class FakeSlurm:
 
     async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
         job_id = self._find(name)
+        for _ in range(self.slow.get(job_id, 0)):
+            await asyncio.sleep(0)
         self.steps.step(f"pin {job_id}")
         self.pins[job_id] = Pin(nodes, gres)
         pinned = None if name.endswith("+0") else nodes
@@ -144,10 +147,12 @@ class FakeSlurm:
             name = found[0]
         elif task in left:
             left.remove(task)
-            name = str(max(map(int, self.queue)) + 1) if left else array
+            name = str(max(map(int, self.queue)) + 1)
             self.queue[name] = replace(self.queue[array], job_id=name, task=int(task), tasks="")
-            if left:
+            if left[1:]:
                 self.change(array, tasks=",".join(left))
+            else:  # the last one has the record to itself
+                self.change(array, task=int(left[0]), tasks="")
         if name in self.fails or name not in self.queue:
             raise SlurmFailed(f"scontrol update JobId={name}: exit code 1: Invalid job id specified")
         return name

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from slurm_interleave.orchestrator.placement.squeue import task_numbers
+from slurm_interleave.orchestrator.placement.squeue import parse_squeue, task_numbers
 from tests.placement.fakes import Crash
 from tests.placement.world import N1, World
 
@@ -63,6 +65,16 @@ async def test_no_more_tasks_are_placed_than_the_array_lets_run_at_once(world: W
     assert running(world) == [1]
 
 
+async def test_the_last_task_waits_too_while_the_array_lets_no_more_run(world: World) -> None:
+    world.slurm.submit_array("7", "0,1", at_once=1)
+    await rounds(world)
+    assert (running(world), world.slurm.queue["7"].task) == ([0], 1)
+
+    world.slurm.finish("8")
+    await rounds(world)
+    assert running(world) == [1]
+
+
 @pytest.mark.parametrize("dies_after", range(12))
 async def test_a_crash_between_any_two_steps_loses_no_task(world: World, dies_after: int) -> None:
     world.slurm.submit_array("7", "1,2")
@@ -108,6 +120,29 @@ async def test_a_task_that_slurm_refuses_holds_up_no_other_job(world: World) -> 
     await rounds(world)
 
     assert world.slurm.queue["8"].started
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "name"),
+    [
+        (None, "0,2-4%2", "7_[0,2-4]"),
+        ({"set": False, "infinite": False, "number": 0}, "0-1", "7_[0-1]"),
+        ({"set": True, "infinite": False, "number": 0}, "", "7_0"),
+        (0, "", "7_0"),
+        # The last one: 22.05 names it once it was changed, 26.05 when it has started.
+        ({"set": False, "infinite": False, "number": 0}, "3%2", "7_3"),
+        (None, "3", "7_3"),
+    ],
+)
+def test_a_record_of_an_array_is_named_so_that_no_other_task_is_meant(
+    task: object, text: str, name: str
+) -> None:
+    record = {"job_id": 7, "job_state": "PENDING", "priority": 0, "array_job_id": 7, "array_max_tasks": 2}
+    queue = {"jobs": [{**record, "array_task_id": task, "array_task_string": text}]}
+
+    (job,) = parse_squeue(json.dumps(queue))
+
+    assert (job.name, job.tasks_at_once) == (name, 2)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,18 @@ async def test_a_second_one_shares_the_devices_of_both() -> None:
     assert seats["2"] == seats["4"]
 
 
+async def test_of_two_such_jobs_one_is_released_as_a_whole_before_the_other() -> None:
+    world = World()
+    world.slurm.submit_parts(*PARTS)
+    world.slurm.submit_parts(("3", "train"), ("4", "sample"))
+    world.slurm.slow = {"2": 9}
+
+    await world.helper.round()
+
+    released = [step for step in world.steps.done if step.startswith("release")]
+    assert released == ["release 1", "release 2", "release 3", "release 4"]
+
+
 async def test_while_one_component_finds_no_place_none_has_one_and_those_behind_go_on() -> None:
     world = World(N1)
     world.slurm.submit_parts(*PARTS)
