@@ -53,6 +53,7 @@ torch: $(VENV)/.ready
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/handover.py $(ARGS)
 	@$(BIN)/python benchmarks/snapshot.py $(filter --json --quick,$(ARGS))
+	@$(BIN)/python benchmarks/job_submit.py $(filter --json,$(ARGS))
 
 # Nothing is installed for it: it is meant for machines that come with PyTorch.
 gpu-check: build/gpu

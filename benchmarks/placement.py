@@ -1,0 +1,132 @@
+"""What interleaving costs Slurm: submission, placement, and whether pairs meet. See README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
+
+from lab import Cluster, LabError
+from lab.processes import wait_until
+from slurm_interleave.orchestrator.placement.admin_comment import parse_comment
+
+NODES, DEVICES, MEMBERS = ("n1", "n2"), 16, 4
+SEATS = len(NODES) * DEVICES * MEMBERS
+HOUR = "--begin=now+1hour"  # placed and released, but never started: what is measured is ours
+PLACED = re.compile(r"^(\S+) \S+ event=placement\.released ", re.MULTILINE)
+SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=\d+ InitPrio=\d+ usec=(\d+)")
+Figures = dict[str, Any]
+
+
+def submissions(cluster: Cluster, count: int) -> Figures:
+    """Submit *count* jobs with the option and as many without, by turns; return what sbatch took."""
+    taken: dict[str, list[float]] = {"with": [], "without": []}
+    for number in range(count):
+        for kind, group in (("with", f"cost-{number}"), ("without", "")):
+            began = time.monotonic()
+            job = cluster.sbatch(["true"], group=group, gres="gpu:1", options=[HOUR])
+            taken[kind].append(time.monotonic() - began)
+            cluster.scancel(job)
+    medians = {kind: statistics.median(values) for kind, values in taken.items()}
+    return {
+        "sbatch_ms": round(medians["with"] * 1e3, 2),
+        "sbatch_plain_ms": round(medians["without"] * 1e3, 2),
+        "sbatch_over_plain": round(medians["with"] / medians["without"], 3),
+    }
+
+
+def placement(cluster: Cluster, count: int) -> Figures:
+    """Submit *count* jobs while the orchestrator is down, start it, and see how fast they are placed."""
+    cluster.kill9("interleaved")
+    log = cluster.layout.log
+    before = len((log / "slurmctld.log").read_text())
+    groups = [f"many-{number // MEMBERS}" for number in range(count)]
+    jobs = [cluster.sbatch(["true"], group=group, gres="gpu:1", options=[HOUR]) for group in groups]
+    usec = [int(value) for value in SUBMITTED.findall((log / "slurmctld.log").read_text()[before:])]
+    old = len((log / "interleaved.log").read_text())
+    cluster.start_again("interleaved")
+
+    def placed() -> list[float]:
+        text = (log / "interleaved.log").read_text()[old:]
+        return [datetime.fromisoformat(at).timestamp() for at in PLACED.findall(text)]
+
+    first = min(count, SEATS)
+    if not wait_until(lambda: len(placed()) >= first, 120, 0.2):
+        raise LabError(f"{len(placed())} of {first} jobs were placed within two minutes")
+    times = placed()[:first]
+    cluster.scancel(*jobs)
+    return {
+        "submit_rpc_us": {"p50": statistics.median(usec), "p99": sorted(usec)[int(len(usec) * 0.99)]},
+        "placed": first,
+        "placed_per_s": round((first - 1) / (times[-1] - times[0]), 1),
+    }
+
+
+def runs(cluster: Cluster, count: int) -> Figures:
+    """Submit *count* short jobs at once and return how many were registered and came to a good end."""
+    began = time.monotonic()
+    jobs = [cluster.sbatch(["true"], group=f"run-{n // MEMBERS}", gres="gpu:1") for n in range(count)]
+    wanted = set(jobs)
+
+    def ended() -> bool:
+        left = set(cluster.command("squeue", "--noheader", "--format=%i").split())
+        return not wanted & left
+
+    if not wait_until(ended, 60 + 2.0 * count, 1.0):
+        raise LabError("not all jobs ended")
+    log = (cluster.layout.log / "interleaved.log").read_text()
+    registered = set(re.findall(r"event=job\.registered job=(\d+) ", log)) & wanted
+    return {"ran": count, "ran_s": round(time.monotonic() - began, 1), "lost": count - len(registered)}
+
+
+def pairs(cluster: Cluster, count: int) -> Figures:
+    """Submit *count* pairs, each into a group of its own, and return how many got the same devices."""
+    together = 0
+    for number in range(count):
+        pair = [cluster.sbatch(["true"], group=f"pair-{number}", gres="gpu:2", options=[HOUR]) for _ in "ab"]
+        if not wait_until(lambda jobs=pair: all(place(cluster, job) for job in jobs), 30, 0.05):
+            raise LabError(f"pair {pair} got no place")
+        together += len({place(cluster, job) for job in pair}) == 1
+        cluster.scancel(*pair)
+    return {"pairs": count, "pairs_together": together}
+
+
+def place(cluster: Cluster, job: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return the nodes and the devices that the job was given; None: it waits for them."""
+    shown = cluster.job(job)
+    comment = parse_comment(shown.get("AdminComment", ""))
+    return (shown["ReqNodeList"], comment.indices) if comment and comment.indices else None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="a tenth of all, to see that it works")
+    args = parser.parse_args(arguments)
+    share = 10 if args.quick else 1
+    config = {"placement": {"poll_s": 2.0}}
+    try:
+        with Cluster.start(nodes=NODES, devices=DEVICES, members=MEMBERS, config=config) as cluster:
+            figures = submissions(cluster, 200 // share) | placement(cluster, 1000 // share)
+            figures |= pairs(cluster, 100 // share) | runs(cluster, 1000 // share)
+    except LabError as error:
+        sys.exit(f"placement: {error}")
+    print(
+        json.dumps(figures)
+        if args.json
+        else "\n".join(f"{key:<20} {value}" for key, value in figures.items())
+    )
+
+
+if __name__ == "__main__":
+    main()
