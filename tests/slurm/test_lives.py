@@ -158,7 +158,7 @@ def test_with_slurmctld_down_the_end_of_a_holder_frees_its_device(cluster: Clust
     b = submit_member(cluster, "headless-end", "--turns", "1")
     assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
 
-    cluster.kill9("slurmctld")  # no epilog runs now
+    cluster.stop("slurmctld")  # no epilog runs now; after a crash Slurm itself may not know these jobs
     try:
         go.touch()
         b.until("finished")

@@ -17,7 +17,12 @@ SCRIPT = Path(__file__).with_name("v1alpha1_member.py")
 
 
 def test_two_jobs_that_speak_v1alpha1_alone_take_turns(cluster: Cluster) -> None:
-    jobs = [cluster.sbatch([sys.executable, str(SCRIPT)], group="wire", gres="gpu:1") for _ in range(2)]
+    go = cluster.out / "go-wire"
+    command = [sys.executable, str(SCRIPT), str(go)]
+    jobs = [cluster.sbatch(command, group="wire", gres="gpu:1") for _ in range(2)]
+    for job in jobs:
+        cluster.wait(job, "RUNNING")
+    go.touch()
     for job in jobs:
         cluster.wait(job)
 

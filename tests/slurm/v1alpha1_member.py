@@ -1,9 +1,15 @@
-"""A job of the tests that speaks the v1alpha1 services only, as existing RL clients do."""
+"""A job of the tests that speaks the v1alpha1 services only, as existing RL clients do.
+
+Run as `python v1alpha1_member.py FILE`; it begins when FILE is there.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+import time
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -19,6 +25,8 @@ TURNS = 3
 
 def main() -> None:
     who = {"job_id": os.environ["TIMESLICE_JOB_ID"], "group_id": os.environ["TIMESLICE_GROUP"]}
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.05)
     device, state = SimDevice.open(), None
     with grpc.insecure_channel(os.environ["TIMESLICE_ORCH_ADDR"]) as channel:
         lock = rpc.TimeSliceOrchestratorServiceStub(channel)
