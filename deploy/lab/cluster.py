@@ -65,15 +65,9 @@ class Cluster(Lab, SlurmJobs):
         names = ("slurmctld", "interleaved", *nodes, *plain_nodes)
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         with Scratch(root) as scratch:
+            version = slurm_conf.slurm_version()
             layout = Layout(
-                scratch.root,
-                tuple(nodes),
-                tuple(plain_nodes),
-                devices,
-                slurm_conf.slurm_version(),
-                ports,
-                members,
-                cgroups,
+                scratch.root, tuple(nodes), tuple(plain_nodes), devices, version, ports, members, cgroups
             )
             cluster = cls(scratch, layout)
             cluster._write(sim or SimSettings(), interleave, config or {}, slurm)

@@ -79,6 +79,19 @@ class Node:
         return outcome
 
 
+@contextlib.asynccontextmanager
+async def node_with_tool(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    """Start a node whose cuda-checkpoint is *program*."""
+    path = folder / "bin" / "cuda-checkpoint"
+    path.parent.mkdir()
+    path.write_text(program)
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+    node = await asyncio.to_thread(Node, folder)
+    yield node
+    await node.backend.close()
+
+
 @pytest_asyncio.fixture
 async def node(stub: Stub, tmp_path: Path) -> AsyncIterator[Node]:
     node = await asyncio.to_thread(Node, tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest_asyncio
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import Seen
-from tests.cuda.conftest import Node
+from tests.cuda.conftest import Node, node_with_tool
 from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
 
 # It goes all of the way, or, where a step fails, back to where the process was, as far as the driver lets it.
@@ -42,14 +41,8 @@ for name in (("Lock", "Checkpoint") if state.value == 0 else ("Restore", "Unlock
 async def old_node(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """A node with driver 550 and the program."""
     stub.set(version=12040, driver="550.54.14")
-    program = tmp_path / "bin" / "cuda-checkpoint"
-    program.parent.mkdir()
-    program.write_text(PROGRAM)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    node = await asyncio.to_thread(Node, tmp_path)
-    yield node
-    await node.backend.close()
+    async with node_with_tool(PROGRAM, tmp_path, monkeypatch) as node:
+        yield node
 
 
 async def test_a_job_of_one_process_comes_back_bit_by_bit_again_and_again(old_node: Node, stub: Stub) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ import pytest_asyncio
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.cuda.tool import Tool
-from tests.cuda.conftest import Node
+from tests.cuda.conftest import Node, node_with_tool
 from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
 
 PROGRAM = f"""#!{sys.executable}
@@ -53,14 +52,8 @@ if said:
 async def old_node(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """A node with driver 565 and the program."""
     stub.set(version=12070, driver="565.57.01")
-    program = tmp_path / "bin" / "cuda-checkpoint"
-    program.parent.mkdir()
-    program.write_text(PROGRAM)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    node = await asyncio.to_thread(Node, tmp_path)
-    yield node
-    await node.backend.close()
+    async with node_with_tool(PROGRAM, tmp_path, monkeypatch) as node:
+        yield node
 
 
 async def test_a_job_comes_back_bit_by_bit(old_node: Node, stub: Stub) -> None:
