@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 from measures import empty_call, timed
 from members import channel
-from stand import Stand
+from stand import Broken, Stand
 
 from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
@@ -21,6 +21,7 @@ from slurm_interleave.client.sim.settings import MIB
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
+ANSWER_S = 60.0
 _JOB = "1"
 _SIM_MIB = 64
 _SIM_GIB_S = 0.25  # as a bus has its own speed, whatever processor serves it
@@ -41,22 +42,30 @@ class Orders(rpc.AgentLinkServicer):
         self._orders: dict[str, asyncio.Queue[pb.AgentOrder]] = {}
         self._results: dict[str, asyncio.Future[pb.OperationDone]] = {}
 
+    def connected(self, node: str) -> asyncio.Queue[pb.AgentOrder]:
+        """Return the queue of what is to be sent to *node*."""
+        orders = self._orders[node] = asyncio.Queue()
+        return orders
+
     async def ask(self, node: str, verb: str) -> pb.OperationDone:
-        """Return the result of an order to *node*. Raises `RuntimeError` if it failed."""
+        """Return the result of an order to *node*. Raises `Broken` if it failed, or none came."""
         operation = str(next(self._numbers))
         result = self._results[operation] = asyncio.get_running_loop().create_future()
         order = pb.Operate(operation_id=operation, verb=verb, job_id=_JOB)
         self._orders[node].put_nowait(pb.AgentOrder(operate=[order]))
-        done: pb.OperationDone = await asyncio.wait_for(result, 60)
+        try:
+            done: pb.OperationDone = await asyncio.wait_for(result, ANSWER_S)
+        except asyncio.TimeoutError:
+            raise Broken(f"{verb} on node {node}: its agent has not answered within {ANSWER_S} s") from None
         if not done.ok:
-            raise RuntimeError(f"{verb} on {node}: {done.error}")
+            raise Broken(f"{verb} on node {node}: {done.error}")
         return done
 
     async def Connect(
         self, request_iterator: AsyncIterator[pb.AgentMessage], _context: Any
     ) -> AsyncIterator[pb.AgentOrder]:
         messages = aiter(request_iterator)
-        orders = self._orders[(await anext(messages)).hello.node] = asyncio.Queue()
+        orders = self.connected((await anext(messages)).hello.node)
         yield pb.AgentOrder(welcome=pb.Welcome(cluster="bench"))
         reader = asyncio.create_task(self._read(messages, orders))
         try:
