@@ -63,9 +63,14 @@ def _pids(path: Path) -> list[int]:
 
 def paths(proc: Path, process: int | str) -> dict[frozenset[str], PurePosixPath]:
     """Return the paths of *process* by controllers (cgroups(7)); version 2 has none. Raises `OSError`."""
-    lines = (proc / str(process) / "cgroup").read_text().splitlines()
+    lines = _lines(proc / str(process) / "cgroup")
     split = (line.split(":", 2) for line in lines)
     return {frozenset(filter(None, names.split(","))): PurePosixPath(path) for _, names, path in split}
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file of /proc; of names, which are any bytes, the kernel escapes line feeds."""
+    return os.fsdecode(path.read_bytes()).split("\n")[:-1]
 
 
 def _directories(wanted: dict[frozenset[str], PurePosixPath], proc: Path) -> Iterator[Path]:
@@ -90,7 +95,7 @@ def _job_path(path: PurePosixPath, job: str) -> PurePosixPath | None:
 
 def mounts(proc: Path = _PROC) -> Iterator[Mount]:
     """Yield each cgroup mount (proc_pid_mountinfo(5)). Raises `OSError`."""
-    for line in (proc / "self" / "mountinfo").read_text().splitlines():
+    for line in _lines(proc / "self" / "mountinfo"):
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)
         root, where = fields.split(" ")[3:5]

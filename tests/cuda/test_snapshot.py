@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from dataclasses import replace
+from pathlib import Path
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import Outcome, Seen
@@ -123,6 +125,18 @@ async def test_a_process_that_nvml_does_not_list_is_saved_too(node: Node, stub: 
     saved = await node.save()
 
     assert (saved.context, saved.moved, stub.state(rank.pid)) == (Context.SAVED, 2 * MIB, CHECKPOINTED)
+
+
+async def test_a_process_may_map_a_file_of_any_name(node: Node, stub: Stub, tmp_path: Path) -> None:
+    weights = tmp_path / "weights-\udcff"
+    await asyncio.to_thread(weights.write_bytes, b"1")
+    rank = stub.start("17", "0:2")
+    assert rank.ask(f"map {os.fsencode(weights).hex()}") == "ok"
+    stub.nvml_says(rank.pid, "hidden")
+
+    saved = await node.save()
+
+    assert (saved.context, stub.state(rank.pid)) == (Context.SAVED, CHECKPOINTED)
 
 
 async def test_processes_of_other_jobs_and_of_other_users_do_not_count(node: Node, stub: Stub) -> None:

@@ -37,6 +37,8 @@ class Node:
             f"31 25 0:27 / {self.cgroup}/freezer rw,nosuid shared:5 - cgroup cgroup rw,freezer\n"
             f"32 25 0:28 / {self.cgroup}/cpu rw,nosuid shared:6 - cgroup cgroup rw,cpu,cpuacct\n"
             "33 25 8:1 / /home rw - ext4 /dev/sda1 rw\n"
+            "34 25 8:2 / /home/\udcff\x85 rw - ext4 /dev/sda2 rw\n",
+            errors="surrogateescape",
         )
 
     def add(
@@ -52,7 +54,7 @@ class Node:
         folder = self.proc / str(pid)
         folder.mkdir(exist_ok=True)
         line = f"3:{controllers}:{path}\n0::/\n" if controllers else f"0::{path}\n"
-        (folder / "cgroup").write_text(f"7:cpu,cpuacct:/\n{line}")
+        (folder / "cgroup").write_text(f"7:cpu,cpuacct:/\n{line}", errors="surrogateescape")
         (folder / "environ").write_bytes(f"A=1\0INTERLEAVE_JOB_ID={job}\0".encode() if job else b"A=1\0")
         (folder / "status").write_text(f"Name:\tx\nUid:\t{uid}\t0\t0\t0\nGid:\t{uid}\t0\t0\t0\n")
         fields = [state, str(parent), *["0"] * 17, str(pid * 100)]
@@ -83,6 +85,15 @@ def test_all_below_the_jobs_directory_are_its_processes(node: Node, layout: tupl
 
     assert node.of_job() == [101, 102, 103]
     assert job_processes.of_job("17", Owner(1000), node.proc)[0] == Process(101, 10100, 1000, 1000)
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\x85b", "a b:c"])
+def test_a_job_may_name_its_own_directories_as_it_likes(node: Node, name: str) -> None:
+    controllers, job, step = LAYOUTS["v2"]
+    node.add(101, controllers, f"{job}/{step}/{name}", job="17")
+    node.add(102, controllers, f"{job}/{step}/{name}")
+
+    assert node.of_job() == [101, 102]
 
 
 def test_processes_of_another_user_do_not_count(node: Node) -> None:

@@ -1,19 +1,23 @@
 """A job that owns device memory of the stub: job.py DEVICE:MIB ...
 
 Answers a line on standard input with one on standard output: `hash` (of all its device memory; waits while
-it is locked), `alloc DEVICE:MIB`, `free` (what was allocated last), `fork` (a child that is not executed).
+it is locked), `alloc DEVICE:MIB`, `free` (what was allocated last), `fork` (a child that is not executed),
+`map` (the file of that name, in hexadecimal digits).
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
 import os
 import sys
 import time
+from pathlib import Path
 
 cuda = ctypes.CDLL("libcuda.so.1")
 allocated: list[tuple[int, int]] = []
+mapped: list[mmap.mmap] = []
 
 
 def check(code: int) -> None:
@@ -56,6 +60,10 @@ def answer(word: str, rest: list[str]) -> str:
         if pid == 0:
             time.sleep(600)
         return str(pid)
+    if word == "map":
+        with Path(os.fsdecode(bytes.fromhex(rest[0]))).open("rb") as file:
+            mapped.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        return "ok"
     return f"unknown: {word}"
 
 

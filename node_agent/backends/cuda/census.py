@@ -69,6 +69,6 @@ class Census:
 
 def _has_loaded_cuda(pid: int) -> bool:
     try:
-        return "/libcuda.so" in Path(f"/proc/{pid}/maps").read_text()
+        return b"/libcuda.so" in Path(f"/proc/{pid}/maps").read_bytes()
     except OSError:
         return False
