@@ -21,6 +21,7 @@ from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.recorder import Recorder
+from slurm_interleave.orchestrator.watchers import Watcher
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import PAGE, SliceFilter, Store
 
@@ -47,7 +48,7 @@ class Arbiter:
         self._recorder = Recorder(store, self._perform)
         self._callers = Callers(self.post, clock)
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
-        self._watchers: set[asyncio.Queue[str]] = set()
+        self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
         self.core = Core(_remembered(store), store.generation, rules)
         self._recorder.submit(self.core.start(clock()))
@@ -131,14 +132,14 @@ class Arbiter:
                 del self._listeners[key]
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[asyncio.Queue[str]]:
-        """Give a queue of the groups that change."""
-        changed: asyncio.Queue[str] = asyncio.Queue()
-        self._watchers.add(changed)
+    def watching(self) -> Iterator[Watcher]:
+        """Give who is told of all groups that there are, and then of those that change."""
+        watcher = Watcher(self.core.state.groups, asyncio.get_running_loop().call_later)
+        self._watchers.add(watcher)
         try:
-            yield changed
+            yield watcher
         finally:
-            self._watchers.discard(changed)
+            self._watchers.discard(watcher)
 
     async def yield_lease(self, job_id: str, group: str, epoch: int, call: str = "") -> int:
         """End a lease, if no acquire after *call* was told of it; return how many it kept waiting."""
@@ -222,7 +223,7 @@ class Arbiter:
                     listener.put_nowait(news)
             case cmd.GroupChanged():
                 for watcher in self._watchers:
-                    watcher.put_nowait(news.group)
+                    watcher.changed(news.group)
 
 
 def _turn(row: rows.Slice) -> tuple[str, str, float]:

@@ -143,22 +143,21 @@ class InterleaveService(rpc.InterleaveServicer):
         return update
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
-        """Send the groups that the caller may see, and then each one that changes."""
+        """Send the groups that the caller may see, and then those that have changed."""
         caller, core = await self._caller("Watch", request, context), self._arbiter.core
         group = parse_group_name(request.group) if request.group else ""
         with self._arbiter.watching() as news:
-            changed, told = set(core.state.groups), set[str]()
+            first, told = True, set[str]()
             while True:
-                wanted = {name for name in changed if group in ("", name)}
+                wanted = {name for name in await news.next() if group in ("", name)}
                 seen = sorted(name for name in wanted if self._may_see(caller, name))
                 # Whoever never saw a group does not learn its name from its end.
                 gone = sorted(wanted.intersection(told).difference(seen))
                 told = told.union(seen).difference(gone)
                 now = self._arbiter.now()
-                yield pb.WatchUpdate(groups=[group_status(core, name, now) for name in seen], gone=gone)
-                changed = {await news.get()}
-                while not news.empty():
-                    changed.add(news.get_nowait())
+                if first or seen or gone:
+                    yield pb.WatchUpdate(groups=[group_status(core, name, now) for name in seen], gone=gone)
+                first = False
 
     async def GetStatus(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Say how the groups stand that the caller may see."""
