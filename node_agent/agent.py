@@ -216,7 +216,7 @@ class Agent:
             self._jobs.registered(job).set()
 
     async def _operate(self, orders: Sequence[pb.Operate]) -> None:
-        with self._operations.expecting([order.job_id for order in orders[1:]]):
+        with self._operations.expecting([(order.job_id, order.attempt) for order in orders[1:]]):
             for order in orders:
                 result = await self._operations.order(
                     order.operation_id,

@@ -51,7 +51,7 @@ class Operations:
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
         self._limits: dict[str, Limit] = {}  # of what is under way, by job
-        self._waiting: list[str] = []  # jobs with an order that waits for others
+        self._waiting: list[tuple[str, str]] = []  # jobs and attempts with an order that waits for others
 
     def refresh(self, job: Job) -> JobContext:
         """Look where the job's state is, remember and return it. Leaves a job with a move under way alone."""
@@ -62,19 +62,19 @@ class Operations:
     def reported(self, job: Job) -> JobContext:
         """Return what the orchestrator is told of *job*: a restore that waits its turn counts as begun."""
         context = self.refresh(job)
-        if job.job_id in self._waiting:
+        if any((job.job_id, attempt) in self._waiting for attempt in ("", job.attempt)):
             return replace(context, state=Context.RESTORING)
         return context
 
     @contextlib.contextmanager
-    def expecting(self, job_ids: Sequence[str]) -> Iterator[None]:
-        """Count orders for these jobs as waiting their turn while the block lasts."""
-        self._waiting.extend(job_ids)
+    def expecting(self, orders: Sequence[tuple[str, str]]) -> Iterator[None]:
+        """Count orders for these jobs and attempts as waiting their turn while the block lasts."""
+        self._waiting.extend(orders)
         try:
             yield
         finally:
-            for job_id in job_ids:
-                self._waiting.remove(job_id)
+            for order in orders:
+                self._waiting.remove(order)
 
     def as_called(self, job: Job) -> JobContext:
         """Return what the v1alpha1 service says of *job*: where nobody can see nothing, something may be."""
@@ -164,7 +164,7 @@ class Operations:
         *,
         beside: bool,
     ) -> Result:
-        with self.expecting([job_id]):
+        with self.expecting([(job_id, attempt)]):
             failed = await first_failure(before)
         if failed:
             job = self._state.jobs.get(job_id)

@@ -131,6 +131,16 @@ async def test_a_backend_that_hangs_for_good_is_given_up_when_its_job_ends(tmp_p
     backend.end.set()
 
 
+async def test_an_order_for_an_attempt_that_is_over_says_nothing_of_the_next_one(tmp_path: Path) -> None:
+    moving, state = operations(tmp_path, Counts())
+    first = state.jobs["17"]
+
+    with moving.expecting([("17", first.attempt)]):
+        assert moving.reported(first).state is Context.RESTORING
+        second = state.jobs["17"] = Job(first.request, "b", "token")
+        assert moving.reported(second).state is Context.NONE
+
+
 async def test_the_seconds_of_an_operation_count_while_it_is_under_way(tmp_path: Path) -> None:
     backend = HangsForGood()
     moving, _ = operations(tmp_path, backend, timeout_s=600)
