@@ -19,6 +19,7 @@ import grpc
 from slurm_interleave.client.connect import open_aio_channel
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
+from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.sim.settings import GIB, SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import environment, host_memory, requests, sockets
@@ -90,6 +91,7 @@ class Agent:
         self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self.register.notice)
         self._users = Users(state, backend, self._link, config.watch_s)
         self.ready = asyncio.Event()
+        self.metrics_port = 0  # once it is ready
         self._reservations = Reservations(state, self._ask_for_devices)
         self._told: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,6 +109,8 @@ class Agent:
             hooks = {"job-start": self._job_start, "job-end": self._job_end}
             await stack.enter_async_context(HookServer(self._config.hook_socket, hooks))
             port = await stack.enter_async_context(self._tcp())
+            metrics = serving_metrics(self._config.metrics, "agent", self._metrics)
+            self.metrics_port = await stack.enter_async_context(metrics)
             parts = [asyncio.create_task(part.run()) for part in (self._link, self._watch, self._users)]
             log.info(
                 "ready",
@@ -131,6 +135,11 @@ class Agent:
             yield port
         finally:
             await sockets.stop(server)
+
+    def _metrics(self) -> Metrics:
+        from slurm_interleave.node_agent import metrics
+
+        return metrics.Metrics(self._state, self._operations, self._link.connected)
 
     async def _job_start(self, raw: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         """The prolog: a job is about to start here."""

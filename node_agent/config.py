@@ -10,6 +10,7 @@ from pathlib import Path
 from slurm_interleave.client.core.addresses import check_address, is_loopback
 from slurm_interleave.client.core.config import load_section
 from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.metrics import check_metrics_address
 from slurm_interleave.client.sim.settings import SimConfig
 
 _BACKENDS = ("sim", "noop", "cuda")
@@ -47,6 +48,10 @@ class AgentConfig:
     spill_dir: str = ""
     # Seconds between looks at the processes of the jobs.
     watch_s: float = 5.0
+    # host:port for Prometheus, by HTTP and without credentials; empty: there are no metrics.
+    metrics: str = ""
+    # Let others than this host read them.
+    metrics_open: bool = False
 
     # Folder for the processes of jobs that `interleave drain` saves, on a file system that all nodes share;
     # empty: none are saved.
@@ -71,6 +76,7 @@ class AgentConfig:
         if self.auth not in ("munge", "none"):
             raise ConfigError(f"[agent] auth = {self.auth!r} is not known; known are 'munge' and 'none'")
         self._check_numbers()
+        check_metrics_address(self.metrics, "agent", open_to_all=self.metrics_open)
         check_address(self.orchestrator, "[agent] orchestrator")
         if self.listen:
             check_address(self.listen, "[agent] listen", lowest=0)

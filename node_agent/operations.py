@@ -48,6 +48,9 @@ class Operations:
         self._grace_s = grace_s
         self._room = room
         self.results = Results()
+        self.observe: Callable[[Verb, str, Outcome, float], None] | None = (
+            None  # told each move and its mover
+        )
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
         self._limits: dict[str, Limit] = {}  # of what is under way, by job
@@ -235,6 +238,8 @@ class Operations:
         self._state.save_moved(job, copied, 0 if room.spill else outcome.moved)
         seconds = loop.time() - start
         loop.call_later(_LOG_S, log_move, job.job_id, verb, mover.name, outcome, seconds)
+        if self.observe is not None:
+            loop.call_later(_LOG_S, self.observe, verb, mover.name, outcome, seconds)
         return Result(outcome, outcome.moved or job.context.bytes, seconds)
 
     async def _ask(self, mover: Mover, verb: Verb, target: Target, before: JobContext) -> Outcome:

@@ -25,6 +25,9 @@ from slurm_interleave.orchestrator.watchers import Watcher
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import PAGE, SliceFilter, Store
 
+# Observers come so much later, when those who wait have been served.
+_OBSERVE_S = 0.005
+
 
 class Agents(Protocol):
     """Whom operations are sent to."""
@@ -50,6 +53,7 @@ class Arbiter:
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
+        self.observe: Callable[[ev.Event, Sequence[cmd.Command]], None] | None = None  # is told each decision
         self.core = Core(_remembered(store), store.generation, rules)
         self._recorder.submit(self.core.start(clock()))
 
@@ -190,12 +194,15 @@ class Arbiter:
     def _decide(self, event: ev.Event) -> Sequence[cmd.Command]:
         """Ask the core. After an error that it did not mean, nobody knows what it thinks: `run` raises it."""
         try:
-            return self.core.handle(event)
+            commands = self.core.handle(event)
         except InterleaveError:
             raise
         except Exception as error:
             self._recorder.stop(error)
             raise
+        if self.observe is not None:
+            asyncio.get_running_loop().call_later(_OBSERVE_S, self.observe, event, commands)
+        return commands
 
     def _perform(self, command: cmd.Command) -> None:
         match command:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from slurm_interleave.client.core.addresses import check_address, is_loopback
 from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.metrics import check_metrics_address
 
 _DAYS_MAX = 36_500
+_GROUPS_MAX = 10_000  # a group has some 150 series
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,22 @@ class OrchestratorConfig:
     operators: tuple[str, ...] = ("root", "slurm")
     # Serve the v1alpha1 lock service to callers without credentials; those inside a job have its socket.
     v1alpha1_open: bool = False
+    # host:port for Prometheus, by HTTP and without credentials; empty: there are no metrics.
+    metrics: str = ""
+    # Let others than this host read them.
+    metrics_open: bool = False
+    # Groups that have series of their own at once; the rest are counted together, as "other".
+    metrics_groups: int = 100
 
     def __post_init__(self) -> None:
         """Refuse what would let strangers in."""
         check_address(self.listen, "[orchestrator] listen", lowest=0)
+        check_metrics_address(self.metrics, "orchestrator", open_to_all=self.metrics_open)
+        if not 0 <= self.metrics_groups <= _GROUPS_MAX:
+            raise ConfigError(
+                f"[orchestrator] metrics_groups = {self.metrics_groups}: must be 0 to {_GROUPS_MAX} groups; "
+                'with 0 all are "other"'
+            )
         if not 0 <= self.keep_slices_days <= _DAYS_MAX:
             raise ConfigError(
                 f"[orchestrator] keep_slices_days = {self.keep_slices_days}: must be 0 to {_DAYS_MAX} days; "

@@ -23,6 +23,7 @@ from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.hook_server import HookServer, Peer
+from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.core.names import parse_job_id
 from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -71,6 +72,7 @@ class Orchestrator:
         self._groups = groups or {}
         self.ready = asyncio.Event()
         self.port = 0  # once it is ready
+        self.metrics_port = 0
         self.links = Links()
         self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups), clock)
         self._retention = Retention(store, self.arbiter.remember, config.keep_slices_days)
@@ -96,7 +98,11 @@ class Orchestrator:
             tasks.append(asyncio.create_task(self._nudge(self._helper), name="nudge"))
         try:
             hooks = {"job-over": self._job_over}
-            async with self._server() as self.port, HookServer(self._config.socket, hooks):
+            async with (
+                serving_metrics(self._config.metrics, "orchestrator", self._metrics) as self.metrics_port,
+                self._server() as self.port,
+                HookServer(self._config.socket, hooks),
+            ):
                 extra = {"port": self.port, "cluster": self._config.cluster, "pid": os.getpid()}
                 log.info("ready", extra=extra)
                 self.ready.set()
@@ -137,6 +143,11 @@ class Orchestrator:
             yield port
         finally:
             await server.stop(grace=0.2)
+
+    def _metrics(self) -> Metrics:
+        from slurm_interleave.orchestrator import metrics
+
+        return metrics.Metrics(self.arbiter, self._config.metrics_groups)
 
     async def _job_over(self, request: dict[str, object], _peer: Peer) -> dict[str, object]:
         """The slurmctld epilog: a job is over on all nodes."""

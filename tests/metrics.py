@@ -1,0 +1,35 @@
+"""Reads metrics as Prometheus does: by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+class Scraped:
+    """What one answer says."""
+
+    def __init__(self, text: str) -> None:
+        self.families = {family.name: family for family in text_string_to_metric_families(text)}
+        samples = (sample for family in self.families.values() for sample in family.samples)
+        self.values = {(s.name, *sorted(s.labels.items())): s.value for s in samples}
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return one sample; 0 where it is not there yet."""
+        return self.values.get((name, *sorted(labels.items())), 0.0)
+
+    def labels(self, label: str) -> set[str]:
+        """Return all values of *label*."""
+        return {value for _, *pairs in self.values for name, value in pairs if name == label}
+
+
+async def scrape(port: int, host: str = "127.0.0.1") -> Scraped:
+    """Ask a daemon, which may run in this event loop."""
+
+    def ask() -> str:
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    return Scraped(await asyncio.to_thread(ask))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.metrics import Scraped, scrape
+from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
+
+MIB = 1 << 20
+PREFIX = "interleave_agent"
+
+
+@pytest.fixture
+async def agent(folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator) -> AsyncIterator[Agent]:
+    settings = config(folder, orchestrator.address, metrics="127.0.0.1:0")
+    async with running(settings, sim, SimBackend("n1", sim)) as agent:
+        await orchestrator.hears("hello")
+        yield agent
+
+
+async def scraped(agent: Agent, name: str, value: float, **labels: str) -> Scraped:
+    """Return the answer in which *name* has come to *value*: which takes a moment."""
+    answer = await scrape(agent.metrics_port)
+
+    async def so() -> bool:
+        nonlocal answer
+        answer = await scrape(agent.metrics_port)
+        return answer.value(name, **labels) == value
+
+    await eventually(so)
+    return answer
+
+
+async def test_moves_and_saved_state_are_counted(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    SimDevice(Arena.open(sim.directory), 0, "17").put(np.zeros(MIB, dtype=np.uint8))
+    went_well = {"backend": "sim", "outcome": "ok"}
+
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    count = f"{PREFIX}_operation_seconds_count"
+    saved = await scraped(agent, count, 1, operation="snapshot", **went_well)
+    await orchestrator.asks("RESTORE", "17", "1-2")
+    back = await scraped(agent, count, 1, operation="restore", **went_well)
+
+    assert saved.value(f"{PREFIX}_operation_bytes_total", operation="snapshot", backend="sim") == MIB
+    assert saved.value(f"{PREFIX}_saved_bytes", place="memory") == MIB
+    assert saved.value(f"{PREFIX}_contexts", state="saved") == 1
+    assert saved.value(f"{PREFIX}_orchestrator_connected") == 1
+    assert back.value(f"{PREFIX}_operation_bytes_total", operation="restore", backend="sim") == MIB
+    assert back.value(f"{PREFIX}_saved_bytes", place="memory") == 0
+    assert back.value(f"{PREFIX}_contexts", state="resident") == 1
+
+
+async def test_a_move_that_fails_is_counted_apart(
+    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    SimDevice(Arena.open(sim.directory), 0, "17").put(np.zeros(MIB, dtype=np.uint8))
+    await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    [copy] = [path for path in sim.directory.glob("host/17/*") if path.is_file()]
+    copy.unlink()
+
+    await orchestrator.asks("RESTORE", "17", "1-2")
+
+    failed = {"operation": "restore", "backend": "sim", "outcome": "faulted"}
+    await scraped(agent, f"{PREFIX}_operation_seconds_count", 1, **failed)
+
+
+async def test_an_agent_without_the_orchestrator_says_so(
+    agent: Agent, orchestrator: FakeOrchestrator
+) -> None:
+    await orchestrator.stop()
+
+    await scraped(agent, f"{PREFIX}_orchestrator_connected", 0)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.orchestrator.daemon import Orchestrator
+from tests.metrics import Scraped, scrape
+from tests.orchestrator.fake_agent import FakeAgent
+from tests.orchestrator.serving import Client, eventually, serving
+
+_OURS, _THEIRS = {"group": "demo"}, {"group_id": "demo"}
+
+
+@pytest.fixture
+async def orchestrator(tmp_path: Path) -> AsyncIterator[Orchestrator]:
+    async with serving(tmp_path, metrics="127.0.0.1:0", metrics_groups=2) as running:
+        yield running
+
+
+async def scraped(orchestrator: Orchestrator, name: str, value: float, **labels: str) -> Scraped:
+    """Return the answer in which *name* has come to *value*: which takes a moment."""
+    answer = await scrape(orchestrator.metrics_port)
+
+    async def so() -> bool:
+        nonlocal answer
+        answer = await scrape(orchestrator.metrics_port)
+        return answer.value(name, **labels) == value
+
+    await eventually(so)
+    return answer
+
+
+async def test_turns_are_counted_with_what_they_took(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    first = await client.granted("a")
+    await client.end("a", first.epoch)
+    second = await client.granted("b")
+    await client.end("b", second.epoch)
+
+    told = await scraped(orchestrator, "interleave_leases_ended_total", 2, **_OURS, state="YIELDED")
+
+    assert told.value("interleave_grants_total", **_OURS, switched="no") == 1
+    assert told.value("interleave_grants_total", **_OURS, switched="yes") == 1
+    assert told.value("interleave_wait_seconds_count", **_OURS) == 2
+    assert told.value("interleave_hold_seconds_count", **_OURS) == 2
+    assert told.value("interleave_switch_seconds_count", **_OURS) == 1
+    assert told.value("interleave_snapshot_seconds_count", **_OURS) == 1
+    assert told.value("interleave_device_busy_seconds_total", **_OURS) > 0
+    assert told.value("interleave_device_switch_seconds_total", **_OURS) > 0
+
+
+async def test_dashboards_of_the_kubernetes_reference_find_its_metrics(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    prefix = "timeslice_orchestrator"
+    await client.lock("a")
+    waiting = asyncio.ensure_future(client.lock("b"))
+    await client.waiting(1)
+
+    told = await scraped(orchestrator, f"{prefix}_queue_depth", 1, **_THEIRS)
+    assert told.value(f"{prefix}_deferred_snapshots_total", **_THEIRS) == 0
+
+    await client.unlock("a")
+    await waiting
+    await client.unlock("b")
+    told = await scraped(orchestrator, f"{prefix}_deferred_snapshots_total", 1, **_THEIRS)
+    assert told.value(f"{prefix}_queue_depth", **_THEIRS) == 0
+    assert told.value(f"{prefix}_acquire_wait_duration_seconds_count", **_THEIRS) == 2
+    moved = f"{prefix}_agent_operation_duration_seconds_count"
+    assert told.value(moved, **_THEIRS, operation="snapshot") == 1
+
+
+async def test_a_lease_is_counted_while_it_lasts(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    await client.granted("a")
+    await scraped(orchestrator, "interleave_grants_total", 1, **_OURS, switched="no")
+
+    first = (await scrape(orchestrator.metrics_port)).value("interleave_device_busy_seconds_total", **_OURS)
+    second = (await scrape(orchestrator.metrics_port)).value("interleave_device_busy_seconds_total", **_OURS)
+
+    assert 0 < first < second
+
+
+async def test_what_goes_wrong_is_counted_by_its_kind(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    n1.answers = False
+    await client.lock("a")
+    await client.unlock("a")
+    waiting = asyncio.ensure_future(client.lock("b"))
+    await n1.done(await n1.next_order(), ok=False, context="faulted", error="the host died a little")
+
+    told = await scraped(orchestrator, "interleave_faults_total", 1, **_OURS, kind="member.faulted")
+
+    assert told.value("interleave_faults_total", **_OURS, kind="switch.failed") == 1
+    assert told.value("interleave_faulted_members", **_OURS) == 1
+    waiting.cancel()
+
+
+async def test_trespassers_are_counted_also_those_of_no_group(
+    orchestrator: Orchestrator, n1: FakeAgent
+) -> None:
+    uses = pb.Use(device=0, pid=7, job_id="a", working=True), pb.Use(device=1, pid=8, working=True)
+    await n1.sees(*uses)
+    await n1.sees(*uses)
+
+    told = await scraped(orchestrator, "interleave_trespasses_total", 1, group="")
+
+    assert told.value("interleave_trespasses_total", **_OURS) == 1
+
+
+async def test_there_is_a_bound_for_labels_and_no_label_for_jobs(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    await scrape(orchestrator.metrics_port)  # group demo is named first
+    for number, group in enumerate(("two", "three", "four")):
+        await n1.start(f"job{number}", group, number + 1)
+        await client.granted(f"job{number}", group)
+
+    told = await scraped(orchestrator, "interleave_grants_total", 2, group="other", switched="no")
+
+    assert told.labels("group") == {"demo", "two", "other"}
+    assert told.labels("group_id") == {"demo", "two", "other"}
+    assert not any("job0" in map(str, sample) for sample in told.values)
+
+
+async def test_a_group_that_is_over_makes_room_for_another(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    await scrape(orchestrator.metrics_port)  # group demo is named first
+    await n1.start("x", "short", 1)
+    await client.granted("x", "short")
+    await scraped(orchestrator, "interleave_grants_total", 1, group="short", switched="no")
+
+    await n1.end("x")
+    await n1.start("y", "next", 1)
+    await client.granted("y", "next")
+
+    told = await scraped(orchestrator, "interleave_grants_total", 1, group="next", switched="no")
+    assert told.labels("group") == {"demo", "next"}
