@@ -14,6 +14,7 @@ from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import State
 
 _PREFIX = "interleave_agent_"
+_OUTCOMES = ("ok", "failed", "faulted")
 _KEPT = frozenset({Context.SAVING, Context.SAVED, Context.RESTORING})
 
 
@@ -49,6 +50,8 @@ class Metrics:
 
     def observe(self, verb: Verb, mover: str, outcome: Outcome, seconds: float) -> None:
         """Count an operation that has ended."""
+        for each in _OUTCOMES:  # Prometheus sees no step from nowhere to 1
+            self._operations.labels(verb.value, mover, each)
         ended = "ok" if outcome.ok else "faulted" if outcome.context is Context.FAULTED else "failed"
         self._operations.labels(verb.value, mover, ended).observe(seconds)
         self._bytes.labels(verb.value, mover).inc(outcome.moved)

@@ -33,6 +33,7 @@ class Metrics:
         # Until when the time of each lease is counted.
         self._counted = dict.fromkeys(self._state.leases, arbiter.now())
         self._shown = set[str]()
+        self._meters.trespasses.labels("")
         self._meters.info.labels(version("slurm-interleave")).set(1)
         arbiter.observe = self.observe
 
@@ -77,11 +78,21 @@ class Metrics:
                 meters.devices: sizes,
             }
         )
+        for label in sizes:
+            self._begin(label)
         meters.agents.set(len(state.nodes_up))
         now = self._arbiter.now()
         for key in list(self._counted):
             if key in state.leases:
                 self._count(key, now, len(state.devices(key)))
+
+    def _begin(self, label: str) -> None:
+        """Let counts that alerts are about begin with 0: Prometheus sees no step from nowhere to 1."""
+        meters = self._meters
+        for counter in (meters.busy, meters.overhead, meters.trespasses):
+            counter.labels(label)
+        for kind in _FAULTS:
+            meters.faults.labels(label, kind)
 
     def _show(self, gauges: Mapping[Gauge, Mapping[str, int]]) -> None:
         """Let *gauges* have these values, and none for groups that are over."""

@@ -20,6 +20,10 @@ class Scraped:
         """Return one sample; 0 where it is not there yet."""
         return self.values.get((name, *sorted(labels.items())), 0.0)
 
+    def has(self, name: str, **labels: str) -> bool:
+        """Tell whether a sample is there."""
+        return (name, *sorted(labels.items())) in self.values
+
     def labels(self, label: str) -> set[str]:
         """Return all values of *label*."""
         return {value for _, *pairs in self.values for name, value in pairs if name == label}

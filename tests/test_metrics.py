@@ -30,6 +30,35 @@ DASHBOARD = ROOT / "deploy/grafana/interleave.json"
 _ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*) ?\|", re.MULTILINE)
 _NAME = re.compile(r"\b((?:interleave|timeslice)_\w+?)(?:_bucket|_sum|_count)?\b(?![\w\"])")
 _SECTIONS = {"orchestrator": OrchestratorConfig, "agent": AgentConfig}
+_AT = 'operation="restore",backend="sim",instance="n1"'
+# Of each alert, a minute at a time: what is well, and what is not.
+_ALERTS = {
+    "InterleavedDown": {'up{job="interleaved"}': ("1x40", "0x40")},
+    "InterleaveAgentDown": {'up{job="interleave-agent"}': ("1x40", "0x40")},
+    "InterleaveAgentCutOff": {"interleave_agent_orchestrator_connected": ("1x40", "0x40")},
+    "InterleaveMemberFaulted": {'interleave_faulted_members{group="g"}': ("0x40", "1x40")},
+    "InterleaveSwitchesFail": {
+        'interleave_faults_total{group="g",kind="switch.failed"}': ("0x29 1x10", "0x29 3x10")
+    },
+    "InterleaveTrespass": {'interleave_trespasses_total{group="g"}': ("7x40", "0x29 1x10")},
+    "InterleaveNobodyGetsATurn": {
+        'interleave_queue_depth{group="g"}': ("2x40", "2x40"),
+        'interleave_device_busy_seconds_total{group="g"}': ("0+60x40", "0x40"),
+    },
+    "InterleaveLongWaits": {
+        'interleave_wait_seconds_bucket{group="g",le="1200"}': ("0+10x40", "0+5x40"),
+        'interleave_wait_seconds_bucket{group="g",le="3600"}': ("0+10x40", "0+10x40"),
+        'interleave_wait_seconds_bucket{group="g",le="+Inf"}': ("0+10x40", "0+10x40"),
+    },
+    "InterleaveOverhead": {
+        'interleave_device_switch_seconds_total{group="g"}': ("0+6x40", "0+30x40"),
+        'interleave_device_busy_seconds_total{group="g"}': ("0+54x40", "0+30x40"),
+    },
+    "InterleaveOperationsFail": {
+        f'interleave_agent_operation_seconds_count{{{_AT},outcome="failed"}}': ("0x29 1x10", "0x29 3x10"),
+        f'interleave_agent_operation_seconds_count{{{_AT},outcome="ok"}}': ("0+9x40", "0+9x40"),
+    },
+}
 
 
 @pytest.fixture
@@ -101,6 +130,28 @@ def test_promtool_takes_the_alerts() -> None:
     checked = promtool("check", "rules", RULES)
 
     assert checked.returncode == 0, checked.stderr
+
+
+def test_each_alert_is_tried() -> None:
+    assert re.findall(r"alert: (\w+)", RULES.read_text()) == list(_ALERTS)
+
+
+@pytest.mark.parametrize("alert", _ALERTS)
+def test_an_alert_comes_when_something_is_wrong_and_not_before(alert: str, tmp_path: Path) -> None:
+    cases = []
+    for wrong in (False, True):
+        firing = f'{{alertname="{alert}"}}'
+        expected = [{"labels": firing, "value": 1}] if wrong else []
+        query = 'count by (alertname) (ALERTS{alertstate="firing"})'
+        series = [{"series": name, "values": values[wrong]} for name, values in _ALERTS[alert].items()]
+        asked = [{"expr": query, "eval_time": "36m", "exp_samples": expected}]
+        cases.append({"interval": "1m", "input_series": series, "promql_expr_test": asked})
+    file = tmp_path / "alerts.yml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": cases}))
+
+    tried = promtool("test", "rules", file)
+
+    assert tried.returncode == 0, tried.stdout + tried.stderr
 
 
 def test_promtool_takes_what_the_dashboard_asks_for(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ async def test_moves_and_saved_state_are_counted(
     await orchestrator.asks("RESTORE", "17", "1-2")
     back = await scraped(agent, count, 1, operation="restore", **went_well)
 
+    assert saved.has(count, operation="snapshot", backend="sim", outcome="failed")
     assert saved.value(f"{PREFIX}_operation_bytes_total", operation="snapshot", backend="sim") == MIB
     assert saved.value(f"{PREFIX}_saved_bytes", place="memory") == MIB
     assert saved.value(f"{PREFIX}_contexts", state="saved") == 1

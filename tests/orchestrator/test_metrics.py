@@ -115,6 +115,15 @@ async def test_trespassers_are_counted_also_those_of_no_group(
     assert told.value("interleave_trespasses_total", **_OURS) == 1
 
 
+async def test_what_alerts_are_about_begins_at_nothing(orchestrator: Orchestrator, n1: FakeAgent) -> None:
+    told = await scrape(orchestrator.metrics_port)
+
+    assert told.has("interleave_trespasses_total", **_OURS)
+    assert told.has("interleave_trespasses_total", group="")
+    assert told.has("interleave_faults_total", **_OURS, kind="switch.failed")
+    assert told.has("interleave_device_busy_seconds_total", **_OURS)
+
+
 async def test_there_is_a_bound_for_labels_and_no_label_for_jobs(
     orchestrator: Orchestrator, n1: FakeAgent, client: Client
 ) -> None:
@@ -125,7 +134,7 @@ async def test_there_is_a_bound_for_labels_and_no_label_for_jobs(
 
     told = await scraped(orchestrator, "interleave_grants_total", 2, group="other", switched="no")
 
-    assert told.labels("group") == {"demo", "two", "other"}
+    assert told.labels("group") == {"demo", "two", "other", ""}
     assert told.labels("group_id") == {"demo", "two", "other"}
     assert not any("job0" in map(str, sample) for sample in told.values)
 
@@ -143,4 +152,4 @@ async def test_a_group_that_is_over_makes_room_for_another(
     await client.granted("y", "next")
 
     told = await scraped(orchestrator, "interleave_grants_total", 1, group="next", switched="no")
-    assert told.labels("group") == {"demo", "next"}
+    assert told.labels("group") == {"demo", "next", ""}
