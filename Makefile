@@ -16,7 +16,7 @@ SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-matrix test-here torch bench gpu-check soak check lint types protos protos-check plugin packages clean
+.PHONY: demo test test-matrix test-here torch promtool bench gpu-check soak check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -29,7 +29,7 @@ test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional
 	@deploy/lab/install-packages.sh --optional --databases
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
-	@$(MAKE) --no-print-directory torch
+	@$(MAKE) --no-print-directory torch promtool
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 # Each release is a Debian of its own, entered by chroot; all run side by side, and here what differs.
@@ -49,6 +49,14 @@ torch: $(VENV)/.ready
 	@$(BIN)/python -c 'import torch' 2>/dev/null || timeout 120 $(BIN)/pip install -qq --group torch || { \
 		$(BIN)/pip uninstall -qq -y torch; \
 		echo "torch was not installed within two minutes: tests/torch is skipped"; }
+
+# One program of Debian's package prometheus, which would bring a daemon and 36 other packages.
+promtool:
+	@command -v promtool >/dev/null || test -x build/promtool/usr/bin/promtool || { \
+		mkdir -p build/promtool && cd build/promtool && \
+		timeout 60 apt-get download -qq prometheus 2>/dev/null && \
+		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; } || \
+		echo "promtool cannot be fetched: what it would check of tests/test_metrics.py is skipped"
 
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/handover.py $(ARGS)
