@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,6 +78,7 @@ class Job:
     request: Request
     attempt: str
     token: str
+    _: KW_ONLY
     began: float = 0.0  # seconds since the Unix epoch; 0: an earlier release did not say
     context: JobContext = field(default_factory=JobContext)
     ended: bool = False  # its end was asked for, and is to be carried out

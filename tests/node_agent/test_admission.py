@@ -175,7 +175,7 @@ def jobs(folder: Path, **states: JobContext) -> State:
     state = State(folder)
     for name, context in states.items():
         request = Request(name, "demo", "", (0,), 0, 0)
-        state.jobs[name] = Job(request, "a", "token", context)
+        state.jobs[name] = Job(request, "a", "token", context=context)
     return state
 
 

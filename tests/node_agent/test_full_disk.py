@@ -17,7 +17,9 @@ from slurm_interleave.node_agent.state import Job, Request, State
 def full(folder: Path) -> State:
     """Return the state of one job; nothing of it can be written, since both files are folders now."""
     state = State(folder)
-    state.jobs["17"] = Job(Request("17", "demo", "", (0,), 0, 0), "a", "token", JobContext(Context.RESIDENT))
+    state.jobs["17"] = Job(
+        Request("17", "demo", "", (0,), 0, 0), "a", "token", context=JobContext(Context.RESIDENT)
+    )
     state.save()
     for name in ("agent.journal", "agent.new"):
         (folder / name).mkdir()

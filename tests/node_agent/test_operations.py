@@ -86,7 +86,7 @@ def operations(folder: Path, backend: NoopBackend, timeout_s: float = 0.05) -> t
     state = State(folder)
     for name in ("17", "18"):
         request = Request(name, "demo", "", (0,), 0, 0)
-        state.jobs[name] = Job(request, "a", "token", JobContext(Context.RESIDENT))
+        state.jobs[name] = Job(request, "a", "token", context=JobContext(Context.RESIDENT))
     state.save()
     return Operations(state, backend, timeout_s, lambda *_: None, grace_s=0.05), state
 

@@ -213,7 +213,7 @@ async def test_the_disk_counts_what_is_under_way_to_it(tmp_path: Path, sim: SimC
     going = {"b": JobContext(Context.SAVING, 39 * GIB, spilled=True), "c": JobContext(Context.SAVING, GIB)}
     state = State(tmp_path)
     for name, context in {"a": JobContext(Context.RESIDENT), **going}.items():
-        state.jobs[name] = Job(Request(name, "demo", "", (0,), 0, 0), "a", "token", context)
+        state.jobs[name] = Job(Request(name, "demo", "", (0,), 0, 0), "a", "token", context=context)
     disk = Disk("/nvme", 100 * GIB, 60 * GIB)
     room = HostRoom(state, GIB, lambda: Node(100 * GIB, 90 * GIB), disk=lambda: disk)
     spills, does_not = SimBackend("n1", sim, tmp_path), SimBackend("n1", sim)
