@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Iterable
 
 # A group with many waiters changes hundreds of times a second, and each look at it costs milliseconds.
@@ -37,7 +38,7 @@ class Watcher:
         told, self._changed = self._changed, {}
         for group in told:
             self._resting[group] = False
-            self._call_later(GATHER_S, lambda group=group: self._rested(group))
+            self._call_later(GATHER_S, functools.partial(self._rested, group))
         return told
 
     def _rested(self, group: str) -> None:
