@@ -64,6 +64,7 @@ static struct {
 	const char *usage;
 } help[SETTINGS] = {
     [GROUP] = {"NAME", "[interleave] take turns on the GPUs with the other jobs of group NAME; "
+                       "\"auto\": of a group that is found for it; "
                        "\"none\": in no group, whatever the environment says"},
     [GPUS] = {"COUNT", "[interleave] GPUs on each node, instead of Slurm's options for GPUs; "
                        "needed with srun outside a job"},

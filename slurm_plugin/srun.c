@@ -79,6 +79,9 @@ static const char *group_refusal(const char *group)
 
 	if (strcmp(group, job_group()) == 0)
 		return (NULL);
+	/* What a step inherits is what its job asked for, and not the group that was found for it. */
+	if (strcmp(group, "auto") == 0 && strncmp(job_group(), "auto-", strlen("auto-")) == 0)
+		return (NULL);
 	snprintf(text, sizeof(text),
 	         "a step runs in the group of its job, which is %s%.64s; leave the option out, "
 	         "or give it to sbatch, salloc or an srun outside a job",

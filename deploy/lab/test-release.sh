@@ -5,6 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 . /etc/os-release
 
+unset MAKEFLAGS # of a make that runs several of these
 deploy/lab/install-packages.sh
 make --no-print-directory .venv/.ready plugin
 slurmctld -V

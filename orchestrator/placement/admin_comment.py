@@ -37,8 +37,11 @@ class AdminComment:
     """Which rule keeps it from a place."""
 
     def placed(self, placement: Placement) -> AdminComment:
-        """Return the comment of the job once it has its place."""
-        return replace(self, state=PLACED, lane=placement.lane, indices=placement.devices, why="")
+        """Return the comment of the job once it has its place, and a group if it left that open."""
+        group = parse_group_name(placement.group)
+        return replace(
+            self, group=group, state=PLACED, lane=placement.lane, indices=placement.devices, why=""
+        )
 
     def released(self, placement: Placement) -> AdminComment:
         """Return the comment of the job once it may start in its place."""
@@ -49,7 +52,7 @@ class AdminComment:
         return replace(self, why=why.replace(";", ","))
 
     def held_again(self) -> AdminComment:
-        """Return the comment of the job as it was submitted."""
+        """Return the comment of the job as it was submitted, in the group that it came into."""
         return replace(self, state=HELD, lane="", indices=(), why="")
 
 

@@ -38,6 +38,10 @@ class Groups:
         """Take that back."""
         self._members[placement.group].pop(placement.job_id, None)
 
+    def named(self, prefix: str) -> list[str]:
+        """Return the groups with members whose names begin with *prefix*, in the order of opening."""
+        return [name for name, members in self._members.items() if members and name.startswith(prefix)]
+
     def refusal(self, job: Pending) -> str:
         """Return why *job* may not come into its group now; empty if it may."""
         members = self._members[job.group]

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from slurm_interleave.orchestrator.placement.groups import Groups
 
 Owner = tuple[str, str]  # group and role
+AUTO = "auto"  # as a group's name: with whom it fits, of those who asked for that too
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,23 @@ def _seat(jobs: Iterable[Pending], table: _Table, groups: Groups) -> list[Placem
     found: list[Placement] = []
     for job in sorted(jobs, key=lambda job: not job.choosy):
         apart = replace(job, avoid=job.avoid.union(*(placement.nodes for placement in found)))
-        place = None if groups.refusal(job) else table.find(apart)
+        if job.group == AUTO:
+            apart = _grouped(apart, table, groups)
+        place = None if groups.refusal(apart) else table.find(apart)
         if place is None:
             break
         _take(place, table, groups)
         found.append(place)
     return found
+
+
+def _grouped(job: Pending, table: _Table, groups: Groups) -> Pending:
+    """Return a job that asked for any group in the first one that it may join, or in one of its own."""
+    for name in groups.named(f"{AUTO}-"):
+        member = replace(job, group=name)
+        if not groups.refusal(member) and (place := table.join(member)) and table.present(place.nodes):
+            return member
+    return replace(job, group=f"{AUTO}-{job.job_id}")
 
 
 def _take(placement: Placement, table: _Table, groups: Groups) -> None:

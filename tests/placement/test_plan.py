@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_interleave.orchestrator.placement.groups import GroupRules, Groups
 from slurm_interleave.orchestrator.placement.plan import Lane, Node, Pending, Placement, plan
 
 TOKEN = (Lane("ilv", 2),)
@@ -252,3 +253,45 @@ def test_a_job_left_waiting_would_still_wait_in_the_next_round(
     made = plan(queue, [], fleet, lanes)
 
     assert plan(queue, made, fleet, lanes) == []
+
+
+def auto(job_id: str, account: str = "", devices: int = 1) -> Pending:
+    return Pending(job_id, "auto", "", 1, devices, account)
+
+
+def test_jobs_that_ask_for_any_group_come_together_in_one_of_their_own() -> None:
+    first, second, third = plan([auto("7"), auto("8"), auto("9")], [], [N1], LANES)
+
+    assert (first.group, second.group, third.group) == ("auto-7", "auto-7", "auto-9")
+    assert (first.devices, second.devices, third.devices) == ((0,), (0,), (1,))
+
+
+def test_a_job_that_asks_for_any_group_comes_into_none_that_was_named() -> None:
+    (made,) = plan([auto("7")], [have("1", (0,), "ilva", "mine")], [N1], LANES)
+
+    assert (made.group, made.devices) == ("auto-7", (1,))
+
+
+def test_a_job_joins_the_first_group_that_has_a_set_of_its_size_with_a_seat() -> None:
+    book = [have("1", (0, 1), "ilva", "auto-1", ("n1",)), have("2", (0,), "ilva", "auto-2", ("n2",))]
+
+    small, large = plan([auto("7"), auto("8", devices=2)], book, [N1, N2], LANES)
+
+    assert (small.group, small.nodes, small.lane) == ("auto-2", ("n2",), "ilvb")
+    assert (large.group, large.devices, large.lane) == ("auto-1", (0, 1), "ilvb")
+
+
+def test_a_job_that_asks_for_any_group_comes_into_none_of_another_account() -> None:
+    groups = Groups(GroupRules(by_account=True), {"1": "physics", "7": "biology", "8": "physics"})
+    book = [have("1", (0,), "ilva", "auto-1")]
+
+    other, same = plan([auto("7", "biology"), auto("8", "physics")], book, [N1], LANES, groups)
+
+    assert (other.group, other.devices) == ("auto-7", (1,))
+    assert (same.group, same.devices) == ("auto-1", (0,))
+
+
+def test_a_job_that_asks_for_any_group_waits_for_none_whose_node_is_away() -> None:
+    (made,) = plan([auto("7")], [have("1", (0,), "ilva", "auto-1", ("gone",))], [N1], LANES)
+
+    assert (made.group, made.nodes) == ("auto-7", ("n1",))

@@ -152,3 +152,15 @@ def test_a_group_takes_no_jobs_of_another_account_while_it_has_members(cluster: 
     assert cluster.held(other)
     cluster.scancel(first)
     cluster.wait(other)
+
+
+def test_two_jobs_that_ask_for_any_group_take_turns_in_one(cluster: Cluster) -> None:
+    told = "echo $INTERLEAVE_GROUP $CUDA_VISIBLE_DEVICES; srun sh -c 'echo $INTERLEAVE_GROUP'; sleep 2"
+    jobs = [cluster.sbatch(["sh", "-c", told], group="auto", gres="gpu:1") for _ in "ab"]
+    for job in jobs:
+        cluster.wait(job)
+
+    first, second = (cluster.output(job).split() for job in jobs)
+    assert first[0] == f"auto-{jobs[0]}"
+    assert first == second
+    assert first[0] == first[2]
