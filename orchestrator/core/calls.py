@@ -14,7 +14,7 @@ from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.commands import Grant, WakeMe, Yielded
 from slurm_interleave.orchestrator.core.order import Order
-from slurm_interleave.orchestrator.core.state import State
+from slurm_interleave.orchestrator.core.state import Asker, State
 from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key, Lease, Waiter
 
@@ -65,8 +65,9 @@ class Calls:
         if claim is None:
             claim = self._queue(event, wanted)
         state.attach(claim, {event.call})
-        name, alone = state.askers.get(claim, (event.name, bool(event.name)))
-        state.askers[claim] = event.name or name, alone and event.name == name
+        asker = state.askers.get(claim, Asker(event.name, bool(event.name)))
+        held = asker.held.union(key for key in keys if key in state.leases)
+        state.askers[claim] = Asker(event.name or asker.name, asker.alone and event.name == asker.name, held)
         state.touch(state.claimed_devices(claim))
         return claim, new
 

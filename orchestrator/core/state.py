@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
 from slurm_interleave.client.core.states import Attendance, Context, SliceState
@@ -31,6 +31,14 @@ class Remembered:
     yielded: dict[Key, int] = field(default_factory=dict)  # epoch of the last lease that a member yielded
 
 
+class Asker(NamedTuple):
+    """Who waits: *name* and *alone* are as `heard_by` and `alone` of a lease."""
+
+    name: str = ""
+    alone: bool = False
+    held: frozenset[Key] = frozenset()  # members that he asked for, and that his job held already
+
+
 class State:
     """Rows, the indexes over them, and the devices whose queues must be looked at again."""
 
@@ -43,7 +51,7 @@ class State:
         self.on_node: dict[str, dict[Key, None]] = {}
         self.tokens: dict[str, Key] = {}
         self.waiters: dict[Key, Waiter] = {}
-        self.askers: dict[Key, tuple[str, bool]] = {}  # of a waiter: as `heard_by` and `alone` of a lease
+        self.askers: dict[Key, Asker] = {}  # of each waiter
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
         self.heard: set[Key] = set()  # holders that have asked again since their grant
         self.told_at: dict[Key, float] = {}  # when a caller was told last of a lease

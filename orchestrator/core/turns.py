@@ -15,7 +15,7 @@ from slurm_interleave.orchestrator.core.events import Wake
 from slurm_interleave.orchestrator.core.habits import Habits
 from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.core.state import IN_MOTION, State
+from slurm_interleave.orchestrator.core.state import IN_MOTION, Asker, State
 from slurm_interleave.orchestrator.core.switches import Spot, Switches
 from slurm_interleave.sql.rows import Key, Lease
 
@@ -142,7 +142,7 @@ class Turns:
     def _grant(self, key: Key, at: float) -> None:
         state = self._state
         waiter, cost = state.waiters[key], self._switches.costs.pop(key, None)
-        heard_by, alone = state.askers.get(key, ("", False))
+        asker = state.askers.get(key, Asker())
         calls = state.drop_waiter(key)
         leases = [
             Lease(
@@ -159,8 +159,8 @@ class Turns:
                 restore_s=cost.restore_s if cost else 0.0,
                 switch_bytes=cost.bytes if cost else 0,
                 told=waiter.told,
-                heard_by=heard_by,
-                alone=alone,
+                heard_by=asker.name,
+                alone=asker.alone,
             )
             for member in waiter.keys
         ]
@@ -174,7 +174,12 @@ class Turns:
                 state.told_at[member] = at
             for node in list(state.parts[member]):
                 state.set_context(member, node, Context.RESIDENT)
-        state.out.append(Grant(leases[0], calls, tuple(leases[1:])))
+        held = [member for member in sorted(asker.held) if member in state.leases]
+        for member in held:
+            state.hear(member, asker.name, at, alone=False)
+            state.heard.add(member)
+        also = (*leases[1:], *(state.leases[member] for member in held))
+        state.out.append(Grant(leases[0], calls, also))
 
     def place(self, key: Key, at: float) -> tuple[int, str]:
         """Return how many jobs come before waiter *key*, and what it waits for beside them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -49,7 +49,7 @@ class InterleaveService(rpc.InterleaveServicer):
         """Send each change of the place in the queue, then the grant."""
         async with contextlib.aclosing(await self._acquire(request, context)) as updates:
             async for update in updates:
-                yield _acquire_update(update)
+                yield _acquire_update(update, groups_of(request))
 
     async def AcquireSoon(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireUpdate:
         """Answer with the grant, or with nothing when the caller's patience is over."""
@@ -57,7 +57,7 @@ class InterleaveService(rpc.InterleaveServicer):
         patience_s = parse_seconds(request.patience_s, "patience_s")
         async for update in await self._acquire(request, context, patience_s):
             if isinstance(update, Grant):
-                reply = _acquire_update(update)
+                reply = _acquire_update(update, groups_of(request))
         return reply
 
     async def _acquire(
@@ -209,15 +209,16 @@ class InterleaveService(rpc.InterleaveServicer):
         return bool(keys) and (caller.operator or any(members[key].uid == caller.uid for key in keys))
 
 
-def _acquire_update(update: Place | Grant) -> pb.AcquireUpdate:
+def _acquire_update(update: Place | Grant, groups: Sequence[str]) -> pb.AcquireUpdate:
+    """Return what the caller is told who has asked for *groups*, some of which his job may have held."""
     if isinstance(update, Place):
         return pb.AcquireUpdate(queued=pb.Queued(ahead=update.ahead, reason=update.reason))
-    lease = update.lease
+    lease, epochs = update.lease, {one.group: one.told or one.epoch for one in (update.lease, *update.also)}
     granted = pb.Granted(
-        epoch=lease.told or lease.epoch,
+        epoch=epochs.pop(groups[0], 0),
         waited_s=lease.granted - lease.requested,
         context_restored=lease.restored,
         switch_s=lease.switch_s,
-        also=[pb.GroupLease(group=one.group, epoch=one.told or one.epoch) for one in update.also],
+        also=[pb.GroupLease(group=group, epoch=epochs[group]) for group in groups if group in epochs],
     )
     return pb.AcquireUpdate(granted=granted)

@@ -46,6 +46,22 @@ def test_what_is_held_already_is_not_waited_for_again() -> None:
     assert bench.holders() == {("A", "trainer"), ("A", "sampler")}
 
 
+def test_who_asks_for_what_is_held_too_is_told_of_all_and_ends_all() -> None:
+    bench = two_jobs_with_two_groups()
+    bench.call("A", "first", "trainer")
+    bench.acquire("B", "sampler")
+    bench.call("A", "second", "trainer", "sampler")
+    assert bench.granted == [("A", "trainer"), ("B", "sampler")]
+
+    bench.yield_("B", "sampler")
+    bench.settle()
+
+    assert sorted(bench.granted[2:]) == [("A", "sampler"), ("A", "trainer")]
+    for group in ("trainer", "sampler"):
+        bench.yield_("A", group, "second")
+    assert bench.holders() == set()
+
+
 def test_trainer_then_sampler_while_holding_trainer_works_as_existing_integrations_do_it() -> None:
     bench = two_jobs_with_two_groups()
     bench.acquire("A", "trainer")

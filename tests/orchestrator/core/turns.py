@@ -67,8 +67,13 @@ class Turns:
         self.handle(ev.Acquire(self.now, job, first, "", call, tuple(also), independent))
         return call
 
-    def yield_(self, job: str, group: str = "g") -> None:
-        self.handle(ev.Yield(self.now, job, group, 0))
+    def call(self, job: str, name: str, *groups: str) -> None:
+        """Acquire as a client does that gives its calls names."""
+        first, *also = groups
+        self.handle(ev.Acquire(self.now, job, first, "", self.new_call(), tuple(also), name=name))
+
+    def yield_(self, job: str, group: str = "g", call: str = "") -> None:
+        self.handle(ev.Yield(self.now, job, group, 0, call))
 
     def settle(self, size: int = 0) -> None:
         """Let the agent carry out all orders well."""
