@@ -123,8 +123,11 @@ class InterleaveService(rpc.InterleaveServicer):
         if node not in state.nodes_up:
             raise WrongState(f"node {node!r}: its agent is not connected, so nothing can be saved there")
         for part in list(state.parts_on(node)):
-            key = Key(part.job_id, part.group)
-            if key in state.leases or key in self._arbiter.core.switches.active:
+            key, active = Key(part.job_id, part.group), self._arbiter.core.switches.active
+            # Also on other nodes: processes that go on somewhere else must not believe that they hold.
+            if state.leases_of(part.job_id) or any(
+                each in active for each in state.jobs.get(part.job_id, ())
+            ):
                 text = "it holds its devices now; try again when it has yielded them"
                 yield pb.DrainUpdate(job_id=part.job_id, error=text)
             elif key in state.members and not state.members[key].over:
