@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
+from slurm_interleave.orchestrator.core.rules import Rules
+
 T = TypeVar("T")
 
 
@@ -35,6 +37,10 @@ class Dice:
     def among(self, things: Sequence[T]) -> T:
         return self._random.choice(things)
 
+    def sample(self, things: Sequence[T]) -> list[T]:
+        """Return all of them in any order."""
+        return self._random.sample(things, len(things))
+
     def weighted(self, things: Sequence[T], weights: Sequence[float]) -> T:
         return self._random.choices(things, weights)[0]
 
@@ -56,3 +62,17 @@ class Dice:
     def notice(self) -> float:
         """Return how long it takes to notice that a connection is lost: at once, or by keepalive."""
         return self._random.random() * self._random.choice([0.01, 1.0, 15.0])
+
+
+def rules_by(dice: Dice) -> Rules:
+    """Return the rules of a site."""
+    return Rules(
+        policy=dice.weighted(["fifo", "fair-share", "least-switching"], [4, 1, 1]),
+        ageing_s=30.0,
+        eager=dice.weighted(["off", "always", "learned"], [3, 1, 1]),
+        co_resident=dice.coin(0.2),
+        max_hold_s=dice.weighted([0.0, 0.5], [4, 1]),
+        yield_grace_s=0.3,
+        force=dice.coin(0.1),
+        gone_grace_s=2.0,
+    )

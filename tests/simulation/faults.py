@@ -11,7 +11,7 @@ from tests.simulation.loop import Process
 from tests.simulation.nodes import Node
 
 if TYPE_CHECKING:
-    from tests.simulation.slurm import Run
+    from tests.simulation.runs import Run
     from tests.simulation.world import World
 
 _JOBS = 9  # at once
@@ -33,6 +33,7 @@ class Faults:
             (self._kill_client, dice.among([0.2, 1.0])),
             (self._cancel_job, dice.among([0.2, 1.0])),
             (self._late_yield, dice.among([0.0, 1.0])),
+            (self._drain_node, dice.among([0.0, 0.5])),
         ]
 
     def begin(self) -> None:
@@ -175,3 +176,6 @@ class Faults:
 
     def _late_yield(self) -> None:
         self._world.yield_again()
+
+    def _drain_node(self) -> None:
+        self._world.saving.drain(self._world.dice.among(list(self._world.nodes)))

@@ -10,7 +10,7 @@ import sys
 import traceback
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,6 +60,8 @@ class Process:
         self.loop, self.name, self.alive = loop, name, True
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.at_end: dict[Callable[[], object], None] = {}  # what the world sees of its end
+        self.stopped = False
+        self._kept: list[Handle] = []  # what has come due while it is stopped
         loop.processes[self] = None
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
@@ -67,6 +69,20 @@ class Process:
         context = contextvars.copy_context()
         context.run(PROCESS.set, self)
         return context.run(self.loop.create_task, work, name=name)
+
+    def stop(self) -> None:
+        """Run no more until `go_on`, as after SIGSTOP."""
+        self.stopped = True
+
+    def keep(self, handle: Handle) -> None:
+        """Run *handle* when the process goes on."""
+        self._kept.append(handle)
+
+    def go_on(self) -> None:
+        """Catch up with what has come due."""
+        self.stopped = False
+        kept, self._kept = self._kept, []
+        self.loop.catch_up(kept)
 
     def kill(self) -> None:
         """End now. What its code does on its way out has no effect, since whoever is dead is not heard."""
@@ -192,9 +208,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 self._now = max(self._now, when)
         else:
             return False
-        if not handle.gone and (handle.process is None or handle.process.alive):
+        process = handle.process
+        if handle.gone or (process is not None and not process.alive):
+            return True
+        if process is not None and process.stopped:
+            process.keep(handle)
+        else:
             handle.context.run(handle.callback, *handle.args)
         return True
+
+    def catch_up(self, kept: Iterable[Handle]) -> None:
+        """Run callbacks that were due earlier."""
+        self._ready.extend(kept)
 
     @contextmanager
     def running(self) -> Iterator[None]:

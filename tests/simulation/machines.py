@@ -18,7 +18,17 @@ from slurm_interleave.client import session
 from slurm_interleave.client.core.errors import InterleaveError, Replaced
 from slurm_interleave.client.core.hook_server import Peer
 from slurm_interleave.client.sim.settings import SimConfig
-from slurm_interleave.node_agent import agent, attendance, jobs, link, processes, results, sockets, watch
+from slurm_interleave.node_agent import (
+    agent,
+    attendance,
+    drain,
+    jobs,
+    link,
+    processes,
+    results,
+    sockets,
+    watch,
+)
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.state import State
@@ -78,6 +88,8 @@ def start_agent(world: World, node: Node) -> Process:
         state_dir=folder / "state",
         auth="none",
         operation_timeout_s=20.0,
+        watch_s=1.0,  # else an agent that is killed every second never sees what epilogs missed
+        image_dir=str(world.folder / "images"),
     )
     backend = WorldBackend(node, world.dice, world.happens, blind=world.blind)
 
@@ -189,6 +201,13 @@ def boundary(world: World) -> Iterator[None]:
         (processes, "of_jobs", world.processes_of),
         (attendance, "alive", SimpleNamespace(process=world.client, is_alive=world.is_alive)),
         (attendance, "processes", SimpleNamespace(job_of=world.job_of)),
+        (drain, "_root", world.saving.root),
+        (drain, "_send", world.saving.send),
+        (drain, "pipes", lambda _: {}),
+        (drain, "requeue_in_slurm", world.saving.requeue),
+        (drain.Drains, "save", world.saving.around(drain.Drains.save)),
+        (drain.Criu, "check", world.saving.check),
+        (drain.Criu, "dump", world.saving.dump),
         (watch, "is_over_in_slurm", world.is_over_in_slurm),
         (jobs, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"attempt-{next(numbers)}"))),
         (jobs, "time", SimpleNamespace(time=lambda: DAYS_S + world.loop.time())),

@@ -94,6 +94,7 @@ class WorldBackend(Backend):
 
     name: ClassVar[str] = "sim"
     in_app: ClassVar[bool] = False
+    in_process: ClassVar[bool] = True
 
     def __init__(self, node: Node, dice: Dice, happens: Callable[..., None], *, blind: bool) -> None:
         self._node, self._dice, self._happens, self._blind = node, dice, happens, blind
@@ -123,7 +124,9 @@ class WorldBackend(Backend):
     async def discard(self, target: Target) -> Outcome:
         await asyncio.sleep(self._dice.between(0.001, 0.1))
         memory = self._node.memories.get(target.job)
-        if memory is not None and not memory.alive:
+        if memory is not None and memory.alive and self._dice.chance(self._dice.fails):
+            return Outcome(memory.where, error="the driver does not answer")
+        if memory is not None:
             memory.where = Context.NONE
         return Outcome(Context.NONE)
 

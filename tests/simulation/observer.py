@@ -10,7 +10,7 @@ from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.rows import Key
-from slurm_interleave.sql.store import RowId, row_id
+from slurm_interleave.sql.store import RowId, RowType, row_id
 from tests.simulation.disk import Changes
 
 
@@ -22,7 +22,7 @@ class Violation(AssertionError):
 class Turn:
     """A client that was told that it holds its devices, and has not begun to yield."""
 
-    job: str
+    key: Key
     epoch: int
     devices: frozenset[Device]
     lives: bool = True  # else Slurm has given the job up, which ends its turn with it
@@ -33,12 +33,12 @@ class Observer:
     """The promises. The first that is broken is kept in `broken`."""
 
     in_order: bool  # the policy is first come, first served
-    is_heard: Callable[[str], bool]  # whether the orchestrator has heard the job's call for a while
+    is_heard: Callable[[Key], bool]  # whether the orchestrator has heard the member's call for a while
     rows: dict[RowId, rows.Row] = field(default_factory=dict)
     epoch: int = 0
     slices: dict[int, rows.Slice] = field(default_factory=dict)
-    turns: dict[str, Turn] = field(default_factory=dict)
-    newest: dict[Device, tuple[int, str]] = field(default_factory=dict)
+    turns: dict[Key, Turn] = field(default_factory=dict)
+    newest: dict[Device, tuple[int, Key | None]] = field(default_factory=dict)
     told: set[int] = field(default_factory=set)
     forced: bool = False  # rules may take leases
     broken: str = ""
@@ -54,6 +54,7 @@ class Observer:
             self.violated(f"epoch {epoch} after {self.epoch}")
         leases = [row for row in changes.values() if isinstance(row, rows.Lease)]
         fresh = [lease for lease in leases if row_id(lease) not in self.rows]
+        self._all_or_none(fresh)
         if fresh and self.in_order:
             self._nobody_was_passed(changes, fresh)
         self._write(changes, epoch)
@@ -84,12 +85,12 @@ class Observer:
         if ended.epoch > epoch:
             self.violated(f"slice of epoch {ended.epoch}, which was not granted yet: {epoch} was")
         self.slices[ended.epoch] = ended
-        turn = self.turns.get(ended.job_id)
+        turn = self.turns.get(Key(ended.job_id, ended.group))
         taken = self.forced and ended.state is SliceState.REVOKED
         if turn is not None and taken:
             turn.lives = False
         elif turn is not None and turn.epoch == ended.epoch and turn.lives:
-            self.violated(f"lease {ended.epoch} ended ({ended.state.value}) while job {turn.job} uses it")
+            self.violated(f"lease {ended.epoch} ended ({ended.state.value}) while {turn.key} uses it")
 
     def devices(self, key: Key) -> list[Device]:
         """Return the devices of a member, by its rows."""
@@ -97,7 +98,7 @@ class Observer:
         mine = (part for part in parts if (part.job_id, part.group) == key)
         return [Device(part.node, minor) for part in mine for minor in part.devices]
 
-    def of(self, kind: type[rows.Part]) -> Iterable[rows.Part]:
+    def of(self, kind: type[RowType]) -> Iterable[RowType]:
         """Return all rows of a kind."""
         return (row for row in self.rows.values() if isinstance(row, kind))
 
@@ -110,20 +111,33 @@ class Observer:
                     if held.setdefault(device, key) != key:
                         self.violated(f"{device} is held by {held[device]} and by {key}")
 
+    def _all_or_none(self, fresh: Iterable[rows.Lease]) -> None:
+        """Who waits for several groups at once is granted all of them, or none."""
+        granted = {Key(lease.job_id, lease.group) for lease in fresh}
+        for key in granted:
+            waiter = self._waiter_of(key)
+            if waiter is not None and not granted.issuperset(waiter.keys):
+                self.violated(f"{key} is granted without {set(waiter.keys) - granted}")
+
+    def _waiter_of(self, key: Key) -> rows.Waiter | None:
+        return next((row for row in self.of(rows.Waiter) if key in row.keys), None)
+
     def _nobody_was_passed(self, changes: Changes, fresh: Iterable[rows.Lease]) -> None:
         """Whoever waits on for one of the devices has come later."""
+        holders = {row.job_id for row in self.of(rows.Lease)}
         for lease in fresh:
             key = Key(lease.job_id, lease.group)
-            own = self.rows.get((rows.Waiter, key))
-            mine = set(self.devices(key))
-            for number, row in self.rows.items():
-                waits_on = isinstance(row, rows.Waiter) and changes.get(number, row) is not None
-                if not waits_on or not isinstance(row, rows.Waiter) or row is own:
+            own = self._waiter_of(key)
+            if key.job_id in holders:
+                continue  # who holds may pass those who wait for what it holds
+            mine = {device for member in (own.keys if own else (key,)) for device in self.devices(member)}
+            for row in self.of(rows.Waiter):
+                if row is own or changes.get(row_id(row), row) is None:
                     continue
-                earlier = not isinstance(own, rows.Waiter) or row.seq < own.seq
-                other = Key(row.job_id, row.group)
-                if earlier and mine & set(self.devices(other)) and self.is_heard(row.job_id):
-                    self.violated(f"{key} is granted before {other}, which has waited longer")
+                earlier = own is None or row.seq < own.seq
+                theirs = {device for member in row.keys for device in self.devices(member)}
+                if earlier and mine & theirs and self.is_heard(row.keys[0]):
+                    self.violated(f"{key} is granted before {row.keys}, which has waited longer")
 
     # What an orchestrator makes of it.
 
@@ -135,13 +149,11 @@ class Observer:
         found = {tuple(key): lease.epoch for key, lease in core.state.leases.items()}
         if leases != found:
             self.violated(f"holders after a restart: {found}; before: {leases}")
-        waiters = sorted(
-            (row for row in self.rows.values() if isinstance(row, rows.Waiter)), key=lambda w: w.seq
-        )
+        waiters = sorted(self.of(rows.Waiter), key=lambda w: w.seq)
         queues: dict[Device, list[Key]] = {}
         for waiter in waiters:
-            for device in self.devices(Key(waiter.job_id, waiter.group)):
-                queues.setdefault(device, []).append(Key(waiter.job_id, waiter.group))
+            for device in (device for key in waiter.keys for device in self.devices(key)):
+                queues.setdefault(device, []).append(waiter.keys[0])
         for device, queue in queues.items():
             if list(core.state.book.queue(device)) != queue:
                 now = list(core.state.book.queue(device))
@@ -149,39 +161,47 @@ class Observer:
 
     # What clients do.
 
-    def entered(self, job: str, epoch: int, devices: frozenset[Device]) -> None:
-        """A client was told that its job holds its devices."""
+    def entered(self, key: Key, epoch: int, devices: frozenset[Device]) -> None:
+        """A client was told that its job holds its devices in a group."""
         # By force a lease goes on under another epoch.
-        turn = Turn(job, epoch, devices, lives=epoch not in self.slices)
+        turn = Turn(key, epoch, devices, lives=epoch not in self.slices)
         for other in self.turns.values():
-            if turn.lives and other.job != job and other.lives and other.devices & devices:
-                self.violated(
-                    f"job {job} (epoch {epoch}) and job {other.job} (epoch {other.epoch}) both hold"
-                )
+            if turn.lives and other.key.job_id != key.job_id and other.lives and other.devices & devices:
+                self.violated(f"{key} (epoch {epoch}) and {other.key} (epoch {other.epoch}) both hold")
         for device in devices if turn.lives and not self.forced else ():
-            before, whose = self.newest.get(device, (0, ""))
-            if epoch < before or (epoch == before and whose != job):
-                self.violated(f"{device}: job {job} has epoch {epoch} after epoch {before} of job {whose}")
-            self.newest[device] = epoch, job
+            before, whose = self.newest.get(device, (0, None))
+            if epoch < before or (epoch == before and whose != key):
+                self.violated(f"{device}: {key} has epoch {epoch} after epoch {before} of {whose}")
+            self.newest[device] = epoch, key
         if epoch in self.slices and not self.forced:
-            self.violated(f"job {job} was told epoch {epoch}, which has ended")
+            self.violated(f"{key} was told epoch {epoch}, which has ended")
         if epoch > self.epoch:
-            self.violated(f"job {job} was told epoch {epoch}, which is not recorded")
+            self.violated(f"{key} was told epoch {epoch}, which is not recorded")
         self.told.add(epoch)
-        self.turns[job] = turn
+        self.turns[key] = turn
 
     def left(self, job: str) -> None:
         """Its client is no more."""
-        self.turns.pop(job, None)
+        for key in [key for key in self.turns if key.job_id == job]:
+            del self.turns[key]
 
-    def yields(self, job: str) -> None:
+    def yields(self, job: str, group: str) -> None:
         """It begins to yield. A slow yield may outlive its process, and ends no turn of the next one."""
-        self.left(job)
+        self.turns.pop(Key(job, group), None)
 
     def given_up(self, job: str) -> None:
         """Slurm counts the job as over from now on; its processes may live some moments longer."""
-        if job in self.turns:
-            self.turns[job].lives = False
+        for turn in self._turns_of(job):
+            turn.lives = False
+
+    def saved(self, job: str) -> None:
+        """The processes of a job are on disk: when they go on they hold no devices."""
+        for turn in self._turns_of(job):
+            if turn.lives:
+                self.violated(f"{turn.key} is saved while it uses lease {turn.epoch}")
+
+    def _turns_of(self, job: str) -> list[Turn]:
+        return [turn for key, turn in self.turns.items() if key.job_id == job]
 
     def at_the_end(self) -> None:
         """All jobs are over."""

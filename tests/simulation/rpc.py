@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from sqlalchemy.util import await_only
 
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.wire import GONE, OK, Call, Network, Status
 
@@ -134,6 +135,12 @@ class SyncStream(SyncError):
         super().__init__(OK)
         self._call, self._read = call, read
 
+    def through(self, heard: Callable[[Any], Any]) -> SyncStream:
+        """Have each message go through *heard*."""
+        read = self._read
+        self._read = lambda data: heard(read(data))
+        return self
+
     def __iter__(self) -> SyncStream:
         return self
 
@@ -218,7 +225,7 @@ def open_call(
     """Send a request to whoever serves."""
     process, server = net.server or (None, None)
     call = Call(net, client, process or client, method)
-    call.metadata = tuple(metadata or ())
+    call.metadata, call.asked = tuple(metadata or ()), data
     if process is None or server is None or not process.alive:
         net.calls.pop(call)
         net.loop.call_later(net.dice.delay(), call.close, REFUSED, context=net.loop.world)
@@ -228,6 +235,14 @@ def open_call(
         net.loop.call_later(max(timeout, 0.0), call.close, late, context=net.loop.world)
     call.up.push(server.accept, call, data, timeout)
     return call
+
+
+def acquired_by(call: Call) -> tuple[str, ...]:
+    """Return the groups that a call acquires."""
+    if call.asked is None or "/Acquire" not in call.method:
+        return ()
+    request = pb.AcquireRequest.FromString(call.asked)
+    return request.group, *request.also
 
 
 class AioStream:

@@ -6,48 +6,22 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy.util import await_only, greenlet_spawn
+from sqlalchemy.util import greenlet_spawn
 
-from slurm_interleave.client.core.errors import InterleaveError, StaleLease
-from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.session import Member, Session
-from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.placement.plan import Placement
+from tests.simulation.clients import script_of
 from tests.simulation.loop import Process
 from tests.simulation.machines import call_hook
 from tests.simulation.nodes import DEVICES, Memory, Node
+from tests.simulation.runs import Run
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _TRIES = 4
-
-
-@dataclass
-class Run:
-    """One run of a job: it has a new one each time that it is requeued."""
-
-    job: str
-    group: str
-    places: dict[str, tuple[int, ...]]
-    size: int
-    turns: int  # that it still wants
-    restarts: int = 0
-    process: Process | None = None
-    pid: int = 0  # of that process
-    over: bool = False  # by Slurm's books
-    environment: dict[str, str] = field(default_factory=dict)
-    waits_since: float | None = None
-    over_at: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def devices(self) -> frozenset[Device]:
-        """All its devices."""
-        return frozenset(Device(node, i) for node, indices in self.places.items() for i in indices)
 
 
 class Slurm:
@@ -64,15 +38,18 @@ class Slurm:
         dice, up = self._world.dice, [node.name for node in self._world.nodes.values() if node.up]
         if not up:
             return
-        # Who places nothing does not know a job's other nodes.
-        count = dice.weighted([1, 2], [0.7, 0.3]) if self._world.places else 1
+        count = dice.weighted([1, 2], [0.7, 0.3] if self._world.places else [0.3, 0.7])
         sets: list[tuple[int, ...]] = [(0,), (0,), (1,), (2,), (0, 1), (1, 2)]
         indices = dice.among(sets)
         names = sorted({dice.among(up) for _ in range(count)})
         assert max(indices) < DEVICES
-        group = dice.among(self._world.groups)
+        if self._world.places:
+            groups = dict.fromkeys(names, dice.among(self._world.groups))
+        else:  # who places nothing does not know a member's other nodes
+            groups = dict(zip(names, dice.sample(self._world.groups), strict=False))
         job = job or str(next(self._ids))
-        run = Run(job, group, dict.fromkeys(names, indices), dice.number(20, 90), turns, restarts)
+        places = dict.fromkeys(groups, indices)
+        run = Run(job, groups, places, dice.number(20, 90), turns, restarts, dice.coin())
         self.runs[job] = run
         self.process.spawn(self._life(run), f"job {job}")
 
@@ -87,9 +64,14 @@ class Slurm:
         run.over = True
         run.over_at.set()
 
+    def requeue(self, run: Run) -> None:
+        """End a run, and start another one when it is over."""
+        run.requeued = True
+        self.cancel(run)
+
     async def _life(self, run: Run) -> None:
         world, dice = self._world, self._world.dice
-        world.happens("job", run.job, run.group, run.places, "starts")
+        world.happens("job", run.job, run.groups, run.places, "starts")
         try:
             if world.places:
                 await self._reserve(run)
@@ -122,7 +104,7 @@ class Slurm:
             run.waits_since = None
 
     async def _script(self, run: Run) -> None:
-        await greenlet_spawn(Script(self._world, run).main)
+        await greenlet_spawn(script_of(self._world, run).main)
         if not run.over:
             self.cancel(run)
 
@@ -158,7 +140,7 @@ class Slurm:
                     str(node.folder / "run" / "agent.sock"),
                     "job-start",
                     job=run.job,
-                    group=run.group,
+                    group=run.groups[node.name],
                     devices=devices,
                     restarts=run.restarts,
                     uid=1000,
@@ -195,7 +177,7 @@ class Slurm:
         if world.places:
             await self._unreserve(run)
         del self.runs[run.job]
-        if world.places and run.turns > 0 and dice.chance(0.3):
+        if world.places and run.turns > 0 and (run.requeued or dice.chance(0.3)):
             self.submit(run.turns, run.job, run.restarts + 1)  # requeued, whoever has heard of its end
 
     async def _epilog(self, run: Run, node: Node) -> None:
@@ -228,75 +210,5 @@ class Slurm:
             await asyncio.sleep(0.5)
 
 
-class Script:
-    """What a job does: turns, with or without deadlines, and what its author thought of."""
-
-    def __init__(self, world: World, run: Run) -> None:
-        self._world, self._run = world, run
-        values = run.environment
-        member = Member(
-            values["INTERLEAVE_JOB_ID"],
-            values["INTERLEAVE_GROUP"],
-            values["INTERLEAVE_NODE"],
-            values["INTERLEAVE_ORCHESTRATOR"],
-            values["INTERLEAVE_TOKEN"],
-        )
-        self._session = Session(member, tell=lambda text: world.happens("says", run.job, text))
-        self._interleaver = Interleaver(self._session)
-        self._attending = False
-
-    def main(self) -> None:
-        """Take turns until it has had them all, or it cannot go on."""
-        try:
-            while self._run.turns > 0:
-                self._turn()
-            self._interleaver.close()
-        except InterleaveError as error:
-            self._world.gave_up(self._run, error)
-
-    def _attend(self) -> None:
-        """Tell the node's agent that this process takes turns, as the client does at the job's socket."""
-        node = self._world.nodes[min(self._run.places)]
-        job = node.known.jobs.get(self._run.job) if node.known is not None else None
-        if self._attending or node.agent is None or node.served is None or job is None:
-            return
-        register, pid = node.served.register, self._run.pid
-
-        async def tell() -> None:
-            register.attend(job, pid)
-
-        node.agent.spawn(tell(), "attend")
-        self._attending = True
-
-    def _turn(self) -> None:
-        world, run, dice = self._world, self._run, self._world.dice
-        run.waits_since = run.waits_since or world.loop.time()
-        timeout = dice.about(3.0) if dice.coin(0.1) else None
-        self._attend()
-        try:
-            lease = self._interleaver.acquire("phase", timeout)
-        except TimeoutError:
-            world.happens("late", run.job)
-            _pause(dice.about(0.3))
-            return
-        run.waits_since = None
-        run.turns -= 1
-        world.happens("holds", run.job, lease.epoch)
-        world.entered(run, lease.epoch)
-        _pause(dice.about(0.3))
-        world.happens("yields", run.job, lease.epoch)
-        world.observer.yields(run.job)
-        try:
-            self._interleaver.yield_()
-        except StaleLease as error:
-            world.stale(run, lease.epoch, error)
-        world.remember_turn(run, lease.epoch, self._session.heard_by)
-        _pause(dice.about(0.4))
-
-
 def _variables(path: Path) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in path.read_text().splitlines())
-
-
-def _pause(seconds: float) -> None:
-    await_only(asyncio.sleep(seconds))

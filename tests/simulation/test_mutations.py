@@ -10,15 +10,19 @@ from unittest.mock import patch
 import pytest
 
 from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.calls import Calls
-from slurm_interleave.orchestrator.core.commands import Put
+from slurm_interleave.orchestrator.core.clears import Clears
+from slurm_interleave.orchestrator.core.commands import Command, Grant, Put
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.nodes import Nodes
 from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.state import Remembered, State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.turns import Turns
+from slurm_interleave.orchestrator.core.waits import Waits
+from slurm_interleave.orchestrator.core.word import Word
 from slurm_interleave.sql import rows
 from tests.simulation.observer import Violation
 from tests.simulation.world import simulate
@@ -90,6 +94,26 @@ def switches_to(switches: Switches, event: ev.OperationDone) -> Any:
     return {"snapshot": "saved", "restore": "resident"}[switch.pending[event.operation].verb.value]
 
 
+def in_part(true: Any, turns: Turns, key: rows.Key, at: float) -> None:
+    """Grant the first of several groups, and forget the others."""
+    state, waiter = turns._state, turns._state.waiters[key]
+    if waiter.also:
+        keeping, asker, calls = state.keeping[key], state.askers.get(key), state.drop_waiter(key)
+        state.put_waiter(replace(waiter, also=()), keeping)
+        state.attach(key, calls)
+        if asker is not None:
+            state.askers[key] = asker
+    true(turns, key, at)
+
+
+def answered_in_part(true: Any, arbiter: Arbiter, command: Command) -> None:
+    true(arbiter, replace(command, also=()) if isinstance(command, Grant) else command)
+
+
+def no_cycle(true: Any, waits: Waits, job: str, keeping: Any, devices: Any) -> Any:
+    return waits.behind(keeping) if keeping else {}
+
+
 MUTATIONS = {
     "a grant without a switch": Mutation(Turns, "_foreign_contexts", no_switch),
     "a yield with an old epoch counts": Mutation(Calls, "yield_", any_epoch),
@@ -102,6 +126,11 @@ MUTATIONS = {
     "the end of a job is not heard of": Mutation(Nodes, "part_over", never),
     "last come, first served": Mutation(Order, "first", youngest),
     "a failed move counts as made": Mutation(Switches, "done", all_went_well),
+    "a grant of some of the groups": Mutation(Turns, "_grant", in_part),
+    "a caller told of some of the groups": Mutation(Arbiter, "_perform", answered_in_part),
+    "no look for cycles": Mutation(Waits, "check", no_cycle),
+    "a fault that is cleared and nothing discarded": Mutation(Clears, "_discard", never),
+    "a job that is being saved gets a turn": Mutation(Word, "handle", never),
 }
 
 

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.simulation.world import Outcome, simulate
 ROOT = Path(__file__).parents[2]
 LONGER = int(os.environ.get("INTERLEAVE_TEST_EFFORT", "1"))
 SEEDS = range(40 * LONGER)
+KINDS = ("all at once", "one by one", "Deadlock", "cleared", "saved")  # of events that must be among them
 EVENTS = 25_100  # in each history, so that all seeds have more than a million
 AGAIN = """
 import sys
@@ -45,6 +47,8 @@ def test_the_promises_hold_in_a_million_events(request: pytest.FixtureRequest) -
     assert all(outcome.grants == outcome.slices for outcome in outcomes)
     assert sum(outcome.grants for outcome in outcomes) > 10_000
     assert sum(outcome.abandoned for outcome in outcomes) > 0
+    counts = sum((outcome.counts for outcome in outcomes), Counter[str]())
+    assert all(counts[kind] for kind in KINDS), counts
 
 
 @pytest.mark.parametrize("seed", range(1000, 1006))

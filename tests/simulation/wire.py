@@ -57,6 +57,7 @@ class Call:
         self.deadline: float | None = None  # the server's
         self.arrived = math.inf
         self.metadata: tuple[tuple[str, str], ...] = ()
+        self.asked: bytes | None = None
         client.at_end[self._client_died] = None
         server.at_end[self._server_died] = None
         net.calls[self] = None

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
-import logging
-import random
 import shutil
 import tempfile
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,17 +18,20 @@ from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.client.sim.processes import Process as ClientProcess
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.orchestrator.core.rules import Rules
+from slurm_interleave.sql.rows import Key
 from slurm_interleave.sql.store import Store
 from tests.simulation import machines
-from tests.simulation.dice import Dice
+from tests.simulation.dice import Dice, rules_by
 from tests.simulation.disk import Disk
+from tests.simulation.drains import Saving
 from tests.simulation.faults import Faults
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.nodes import Node
 from tests.simulation.observer import Observer, Violation
-from tests.simulation.rpc import open_call
-from tests.simulation.slurm import Run, Slurm
+from tests.simulation.quiet import quiet
+from tests.simulation.rpc import acquired_by, open_call
+from tests.simulation.runs import Run
+from tests.simulation.slurm import Slurm
 from tests.simulation.wire import Network
 
 HEARD_S = 1.0
@@ -50,6 +50,7 @@ class Outcome:
     slices: int
     seconds: float  # virtual
     abandoned: int  # leases whose holder's process was gone
+    counts: Counter[str]  # of events, by kind
 
 
 class World:
@@ -60,13 +61,13 @@ class World:
         self.loop = VirtualLoop()
         self.dice = dice = Dice(seed)
         self.numbers = itertools.count(1)
-        self.events, self.digest = 0, 0
+        self.events, self.digest, self.counts = 0, 0, Counter[str]()
         self.last: deque[tuple[Any, ...]] = deque(maxlen=SHOWN)
-        self.rules = _rules(dice)
+        self.rules = rules_by(dice)
         self.blind = dice.coin(0.3)
         self.scripts = dice.coin(0.7)  # a job's script is another process than its client
         self.places = dice.coin(0.7)  # the orchestrator places jobs; else Slurm does
-        self.groups = ["g", "h"][: dice.number(1, 2)]
+        self.groups = ["g", "h"][: dice.number(1, 2) if self.places else 2]
         self.observer = Observer(self.rules.policy == "fifo", self.is_heard, forced=self.rules.force)
         self.net = Network(self.loop, dice, self.happens)
         self.nodes = {
@@ -81,13 +82,15 @@ class World:
         self._disk = Disk()
         self._sql = f"sqlite:///{folder}/orchestrator.db" if sql else ""
         self.slurm = Slurm(self)
-        self.turns: deque[tuple[Run, int, str]] = deque(maxlen=20)
+        self.saving = Saving(self)
+        self.turns: deque[tuple[Run, str, int, str]] = deque(maxlen=20)
 
     # What the parts tell the world.
 
     def happens(self, *what: Any) -> None:
         """Count an event."""
         self.events += 1
+        self.counts[what[0]] += 1
         self.last.append((self.loop.time(), *what))
         self.digest = zlib.crc32(repr((self.loop.time(), what)).encode(), self.digest)
 
@@ -104,12 +107,21 @@ class World:
         self.happens("crash", when)
         return when
 
-    def is_heard(self, job: str) -> bool:
-        """Tell whether the orchestrator has had a call of *job* for some time; others are passed over."""
-        run, server, since = self.slurm.runs.get(job), self.orchestrator[0], self.loop.time() - HEARD_S
-        return run is not None and any(
-            call.client is run.process and call.server is server and call.arrived < since and not call.up.cut
-            for call in self.net.calls
+    def is_heard(self, key: Key) -> bool:
+        """Tell whether the orchestrator has had a call of *key* for some time; others are passed over."""
+        run, server, since = self.slurm.runs.get(key.job_id), self.orchestrator[0], self.loop.time() - HEARD_S
+        return (
+            run is not None
+            and key.job_id not in self.orchestrator[1].arbiter.core.state.draining
+            and any(
+                call.client is run.process
+                and call.client.alive
+                and call.server is server
+                and call.arrived < since
+                and not call.up.cut
+                and key.group in acquired_by(call)
+                for call in self.net.calls
+            )
         )
 
     def locked(self) -> bool:
@@ -128,14 +140,15 @@ class World:
         await asyncio.sleep(self.dice.about(0.1))
         return self.slurm.is_over(job)
 
-    def entered(self, run: Run, epoch: int) -> None:
-        """A job holds its devices, and uses them on all its nodes."""
-        self.observer.entered(run.job, epoch, run.devices)
+    def entered(self, run: Run, group: str, epoch: int) -> None:
+        """A job holds its devices in *group*, and uses them on all their nodes."""
+        key = Key(run.job, group)
+        self.observer.entered(key, epoch, run.devices(group))
         if run.over:
             self.observer.given_up(run.job)
-        if not self.observer.turns[run.job].lives:
+        if not self.observer.turns[key].lives:
             return
-        for name in run.places:
+        for name in run.nodes(group):
             self.nodes[name].use(run.job)
 
     def gave_up(self, run: Run, error: InterleaveError) -> None:
@@ -150,16 +163,16 @@ class World:
         if epoch not in self.observer.slices:
             self.observer.violated(f"job {run.job}: {error}, but lease {epoch} has no slice")
 
-    def remember_turn(self, run: Run, epoch: int, call: str) -> None:
+    def remember_turn(self, run: Run, group: str, epoch: int, call: str) -> None:
         """Keep an old lease, for yields that come too late."""
-        self.turns.append((run, epoch, call))
+        self.turns.append((run, group, epoch, call))
 
     def yield_again(self) -> None:
         """A yield of an old lease comes, of a message or a process that was held up."""
         if not self.turns:
             return
-        run, epoch, call = self.dice.among(self.turns)
-        late = pb.YieldRequest(job_id=run.job, group=run.group, epoch=epoch, call=call)
+        run, group, epoch, call = self.dice.among(self.turns)
+        late = pb.YieldRequest(job_id=run.job, group=group, epoch=epoch, call=call)
         request = late.SerializeToString()
         token = (("interleave-token", run.environment["INTERLEAVE_TOKEN"]),)
         open_call(self.net, self.slurm.process, _YIELD, request, None, token)
@@ -189,7 +202,7 @@ class World:
         """Let at least *events* happen, then stop all faults; everybody must get what he waits for."""
         with ExitStack() as stack:
             stack.enter_context(machines.boundary(self))
-            stack.enter_context(_quiet(self))
+            stack.enter_context(quiet(self.seed))
             stack.callback(self._end)
             for node in self.nodes.values():
                 machines.start_agent(self, node)
@@ -203,7 +216,15 @@ class World:
             self._until_all_is_over()
         seen = self.observer
         abandoned = sum(row.state is SliceState.ABANDONED for row in seen.slices.values())
-        return Outcome(self.events, self.digest, seen.epoch, len(seen.slices), self.loop.time(), abandoned)
+        return Outcome(
+            self.events,
+            self.digest,
+            seen.epoch,
+            len(seen.slices),
+            self.loop.time(),
+            abandoned,
+            self.counts,
+        )
 
     def _step(self) -> None:
         if not self.loop.step():
@@ -251,40 +272,6 @@ class World:
 
 
 _YIELD = "/slurm_interleave.v1.Interleave/Yield"
-
-
-def _rules(dice: Dice) -> Rules:
-    return Rules(
-        policy=dice.weighted(["fifo", "fair-share", "least-switching"], [4, 1, 1]),
-        ageing_s=30.0,
-        eager=dice.weighted(["off", "always", "learned"], [3, 1, 1]),
-        co_resident=dice.coin(0.2),
-        max_hold_s=dice.weighted([0.0, 0.5], [4, 1]),
-        yield_grace_s=0.3,
-        force=dice.coin(0.1),
-        gone_grace_s=2.0,
-    )
-
-
-class _quiet:  # noqa: N801 - a context manager
-    """No log, no collection of garbage at its own moments, and dice for who draws from the global ones."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._state: Any = None
-
-    def __enter__(self) -> None:
-        self._disabled = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)
-        self._state = random.getstate()
-        random.seed(self._world.seed)
-        gc.collect()
-        gc.disable()
-
-    def __exit__(self, *error: object) -> None:
-        gc.enable()
-        random.setstate(self._state)
-        logging.disable(self._disabled)
 
 
 def simulate(seed: int, events: int, *, sql: bool = False) -> Outcome:
