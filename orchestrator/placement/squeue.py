@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.client.core.hostlist import expand
 from slurm_interleave.client.core.states import SLURM_ENDED
-from slurm_interleave.orchestrator.placement.hostlist import expand
 
 T = TypeVar("T")
 _FINISHED = SLURM_ENDED | {"REVOKED"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_interleave.client.core.errors import SlurmFailed
-from slurm_interleave.orchestrator.placement.hostlist import expand
+from slurm_interleave.client.core.hostlist import expand
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
 
 # The output of 22.05.8, 24.11.5 and 26.05.5, cut to the fields that matter; `deploy/lab` made the clusters.
