@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Protocol
@@ -27,6 +28,7 @@ from slurm_interleave.sql.store import PAGE, SliceFilter, Store
 
 # Observers come so much later, when those who wait have been served.
 _OBSERVE_S = 0.005
+_Page = Sequence[rows.Slice] | Sequence[rows.Day]
 
 
 class Agents(Protocol):
@@ -168,18 +170,23 @@ class Arbiter:
                 raise NotInTime(late) from None
         return answer.lost if isinstance(answer, cmd.Cleared) else ()
 
-    async def slices(self, wanted: SliceFilter) -> AsyncGenerator[Sequence[rows.Slice], None]:
-        """Yield pages of ended slices, then of those that last or wait; each turn once.
+    async def slices(self, wanted: SliceFilter, *, summed: bool = False) -> AsyncGenerator[_Page, None]:
+        """Yield pages of ended slices, or of their sums, then of those that last or wait; each turn once.
 
         One that ends meanwhile is among the ended ones, or still among those that lasted at the beginning.
         """
-        live = {_turn(row): row for row in self.core.state.live_slices() if wanted.matches(row)}
-        pages, loop = self._store.slices(wanted), asyncio.get_running_loop()
-        while (page := await loop.run_in_executor(None, next, pages, None)) is not None:
+        live = [row for row in self.core.state.live_slices() if wanted.matches(row)]
+        last = dict[tuple[str, str], float]()  # of each member: the request, or the end, of what was sent
+        pages: Iterator[_Page]
+        pages = self._store.days(wanted) if summed else self._store.slices(wanted)
+        loop = asyncio.get_running_loop()
+        while (page := await loop.run_in_executor(None, _next, pages)) is not None:
             for row in page:
-                live.pop(_turn(row), None)
+                # A job whose lease was taken back asks again in the moment of its end.
+                sent = row.requested if isinstance(row, rows.Slice) else math.nextafter(row.ended, 0)
+                last[_member(row)] = max(sent, last.get(_member(row), 0.0))
             yield page
-        rest = iter(live.values())
+        rest = iter([row for row in live if row.requested > last.get(_member(row), -1.0)])
         while page := tuple(itertools.islice(rest, PAGE)):
             yield page
 
@@ -233,9 +240,12 @@ class Arbiter:
                     watcher.changed(news.group)
 
 
-def _turn(row: rows.Slice) -> tuple[str, str, float]:
-    """Return what a turn keeps from its acquire to its end."""
-    return row.job_id, row.group, row.requested
+def _next(pages: Iterator[_Page]) -> _Page | None:
+    return next(pages, None)
+
+
+def _member(row: rows.Slice | rows.Day) -> tuple[str, str]:
+    return row.job_id, row.group
 
 
 def _remembered(store: Store) -> Remembered:

@@ -132,6 +132,56 @@ class Slice:
     snapshot_s: float
     restore_s: float
     switch_bytes: int
+    off_s: float = 0.0  # from the end of its last turn to this request
+    share: float = 0.0  # devices, each divided among those that had turns on it since then; 0: not known
+    partners: tuple[str, ...] = ()  # the other jobs among them
+    comment: str = ""  # why it ended, where that was not by its job
+
+
+@dataclass(frozen=True)
+class Day:
+    """What the turns of a member add up to that ended on one day; see `days`."""
+
+    KEY: ClassVar = ("day", "job_id", "group")
+    day: int  # 20261129: the date where the orchestrator is
+    job_id: str
+    group: str
+    # As of the last turn.
+    epoch: int
+    role: str
+    uid: int
+    user: str
+    account: str
+    partition: str
+    name: str
+    backend: str
+    nodes: tuple[str, ...]
+    devices: tuple[str, ...]
+    phase: str
+    state: SliceState
+    partners: tuple[str, ...]
+    comment: str
+    # The first request and grant, and the last end.
+    requested: float
+    granted: float
+    ended: float
+    # Sums, but for the longest wait.
+    turns: int
+    switches: int
+    faults: int
+    held_s: float
+    waited_s: float
+    max_wait_s: float
+    switch_s: float
+    snapshot_s: float
+    restore_s: float
+    overhead_s: float
+    switch_bytes: float
+    # Device-seconds; see `client.core.gains`.
+    held_device_s: float
+    waited_device_s: float
+    exclusive_device_s: float
+    occupied_device_s: float
 
 
 @dataclass(frozen=True)

@@ -37,20 +37,35 @@ class SliceFilter:
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
     start: float = 0.0  # slices that ended after this
     end: float = 0.0  # slices that were asked for before this
+    ended_before: float = 0.0
     uid: int | None = None  # of this user alone
 
     def matches(self, row: rows.Slice) -> bool:
         """Tell the same of a slice that is not in SQL yet."""
-        lists = ((self.job_ids, row.job_id), (self.users, row.user), (self.groups, row.group))
+        lists = (
+            (self.job_ids, row.job_id),
+            (self.users, row.user),
+            (self.groups, row.group),
+            (self.accounts, row.account),
+            (self.partitions, row.partition),
+        )
         return (
             all(not wanted or value in wanted for wanted, value in lists)
+            and self.on_a_node(row)
             and (not self.states or row.state.value in self.states)
             and (not row.ended or row.ended > self.start)
             and (not self.end or row.requested < self.end)
             and self.uid in (None, row.uid)
         )
+
+    def on_a_node(self, row: rows.Slice) -> bool:
+        """Tell whether *row* has one of the nodes."""
+        return not self.nodes or not set(self.nodes).isdisjoint(row.nodes)
 
 
 def pages(engine: sa.Engine, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
@@ -62,7 +77,8 @@ def pages(engine: sa.Engine, wanted: SliceFilter) -> Iterator[Sequence[rows.Slic
     order, queries = plan(wanted)
     size = max(PAGE // len(queries), 10)
     streams = [_stream(engine, query, order, size) for query in queries]
-    found = heapq.merge(*streams, key=attrgetter(*(column.name for column in order)))
+    merged = heapq.merge(*streams, key=attrgetter(*(column.name for column in order)))
+    found = filter(wanted.on_a_node, merged)
     while page := list(islice(found, PAGE)):
         yield page
 
@@ -123,23 +139,33 @@ def prune(engine: sa.Engine, moment: float) -> Iterator[int]:
             return
 
 
-def _conditions(wanted: SliceFilter) -> sa.Select[Any]:
-    query = sa.select(*_COLUMNS)
+def who(wanted: SliceFilter, table: sa.Table) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield the conditions on whose slices, or days, *table* is to give."""
     for names, column in (
-        (wanted.job_ids, slices.c.job_id),
-        (wanted.users, slices.c.user),
-        (wanted.groups, slices.c.group),
+        (wanted.job_ids, table.c.job_id),
+        (wanted.users, table.c.user),
+        (wanted.groups, table.c.group),
+        (wanted.accounts, table.c.account),
+        (wanted.partitions, table.c.partition),
     ):
         if names:
-            query = query.where(column.in_(names))
+            yield column.in_(names)
+    if wanted.uid is not None:
+        yield table.c.uid == wanted.uid
+
+
+def _conditions(wanted: SliceFilter) -> sa.Select[Any]:
+    query = sa.select(*_COLUMNS).where(*who(wanted, slices))
     if wanted.start:
         query = query.where(slices.c.ended > wanted.start)
     if wanted.end:
         query = query.where(slices.c.requested < wanted.end)
+    if wanted.ended_before:
+        query = query.where(slices.c.ended < wanted.ended_before)
     if wanted.states:
         known = [SliceState(word) for word in wanted.states if word in SliceState.__members__]
         query = query.where(slices.c.state.in_(known))
-    return query if wanted.uid is None else query.where(slices.c.uid == wanted.uid)
+    return query
 
 
 def _stream(engine: sa.Engine, query: sa.Select[Any], order: Order, size: int) -> Iterator[rows.Slice]:

@@ -11,6 +11,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from slurm_interleave.sql.tables import instance
 
+Change = Callable[["sa.Column[Any]", "sa.ColumnElement[Any]"], "sa.ColumnElement[Any]"]
+
 
 class Statement(NamedTuple):
     """A statement in the driver's words, and its values."""
@@ -42,8 +44,9 @@ class Fence:
 class TableStatements:
     """How a row of one table is put, and how it is forgotten."""
 
-    def __init__(self, table: sa.Table, dialect: sa.Dialect) -> None:
-        self._put, names = _compile(_upsert(table, dialect), dialect)
+    def __init__(self, table: sa.Table, dialect: sa.Dialect, change: Change | None = None) -> None:
+        """*change*: what a column becomes where there is a row with the key; else as given."""
+        self._put, names = _compile(_upsert(table, dialect, change or _as_given), dialect)
         keys = list(table.primary_key.columns)
         same = (column == sa.bindparam(f"key_{i}") for i, column in enumerate(keys))
         self._drop, order = _compile(sa.delete(table).where(*same), dialect)
@@ -54,7 +57,7 @@ class TableStatements:
         ]
 
     def put(self, row: object) -> Statement:
-        """Return the statement that writes *row* in place of an earlier one with its key."""
+        """Return the statement that writes *row*, or changes an earlier one with its key."""
         values = list(self._values(row))
         for i, convert in self._converters:
             values[i] = convert(values[i])
@@ -71,14 +74,18 @@ def _compile(construct: sa.ClauseElement, dialect: sa.Dialect) -> tuple[str, lis
     return str(compiled), list(compiled.positiontup)
 
 
-def _upsert(table: sa.Table, dialect: sa.Dialect) -> sa.ClauseElement:
+def _as_given(_: sa.Column[Any], given: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    return given
+
+
+def _upsert(table: sa.Table, dialect: sa.Dialect, change: Change) -> sa.ClauseElement:
     keys = list(table.primary_key.columns)
-    rest = [column.name for column in table.columns if not column.primary_key]
+    rest = [column for column in table.columns if not column.primary_key]
     if dialect.name == "mariadb":
         mariadb = mysql.insert(table)
-        return mariadb.on_duplicate_key_update({name: mariadb.inserted[name] for name in rest})
+        return mariadb.on_duplicate_key_update({c.name: change(c, mariadb.inserted[c.name]) for c in rest})
     insert: Any = (postgresql if dialect.name == "postgresql" else sqlite).insert(table)
-    changes = {name: insert.excluded[name] for name in rest}
+    changes = {c.name: change(c, insert.excluded[c.name]) for c in rest}
     conflict: sa.ClauseElement = insert.on_conflict_do_update(index_elements=keys, set_=changes)
     return conflict
 

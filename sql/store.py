@@ -12,10 +12,11 @@ from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed, Rep
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.sql import migrate, rows
 from slurm_interleave.sql import slices as reports
+from slurm_interleave.sql.days import added, day_of, pages
 from slurm_interleave.sql.engine import explained, failures, fill_log, name, open_engine, words, writing
 from slurm_interleave.sql.slices import PAGE, SliceFilter
 from slurm_interleave.sql.statements import Fence, TableStatements
-from slurm_interleave.sql.tables import TABLES, instance, members, slices
+from slurm_interleave.sql.tables import TABLES, days, instance, members, slices
 from slurm_interleave.sql.writer import Locked, Writer
 
 __all__ = ["PAGE", "Locked", "RowId", "SliceFilter", "Store", "last_yields_query", "row_id"]
@@ -49,6 +50,7 @@ class Store:
             raise
         self._fence = Fence(self._engine.dialect)
         self._tables = {kind: TableStatements(table, self._engine.dialect) for kind, table in TABLES.items()}
+        self._days = TableStatements(days, self._engine.dialect, added)
         self._failures = failures(self._engine)
         self._failed: DatabaseFailed | None = None
         self.embedded = self._engine.dialect.name == "sqlite"
@@ -84,6 +86,7 @@ class Store:
             self._tables[kind].drop(key) if row is None else self._tables[kind].put(row)
             for (kind, key), row in changes.items()
         ]
+        rest += [self._days.put(day_of(row)) for row in changes.values() if isinstance(row, rows.Slice)]
         try:
             kept = self._writer.write(fence, rest, may_wait=may_wait)
         except self._failures as error:
@@ -99,6 +102,10 @@ class Store:
     def slices(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
         """Yield pages of the ended slices that *wanted* names; see `slices.pages`."""
         return reports.pages(self._engine, wanted)
+
+    def days(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Day]]:
+        """Yield pages of the sums, by member and day, of the same slices; see `days.pages`."""
+        return pages(self._engine, wanted)
 
     def oldest(self, before: float, count: int) -> list[rows.Slice]:
         """Return the *count* slices that ended first, of those that ended before a moment."""

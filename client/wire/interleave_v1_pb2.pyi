@@ -279,29 +279,69 @@ class Trespass(_message.Message):
     def __init__(self, device: _Optional[int] = ..., pid: _Optional[int] = ..., job_id: _Optional[str] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ListSlicesRequest(_message.Message):
-    __slots__ = ("job_ids", "users", "groups", "states", "start", "end")
+    __slots__ = ("job_ids", "users", "groups", "states", "start", "end", "accounts", "partitions", "nodes", "summed")
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     USERS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNTS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    SUMMED_FIELD_NUMBER: _ClassVar[int]
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     users: _containers.RepeatedScalarFieldContainer[str]
     groups: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[str]
     start: float
     end: float
-    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., start: _Optional[float] = ..., end: _Optional[float] = ...) -> None: ...
+    accounts: _containers.RepeatedScalarFieldContainer[str]
+    partitions: _containers.RepeatedScalarFieldContainer[str]
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    summed: bool
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., accounts: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[str]] = ..., summed: bool = ...) -> None: ...
 
 class SlicePage(_message.Message):
-    __slots__ = ("slices",)
+    __slots__ = ("slices", "days")
     SLICES_FIELD_NUMBER: _ClassVar[int]
+    DAYS_FIELD_NUMBER: _ClassVar[int]
     slices: _containers.RepeatedCompositeFieldContainer[Slice]
-    def __init__(self, slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ...) -> None: ...
+    days: _containers.RepeatedCompositeFieldContainer[DaySum]
+    def __init__(self, slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., days: _Optional[_Iterable[_Union[DaySum, _Mapping]]] = ...) -> None: ...
+
+class DaySum(_message.Message):
+    __slots__ = ("day", "slice", "turns", "switches", "faults", "held_s", "waited_s", "max_wait_s", "overhead_s", "held_device_s", "waited_device_s", "exclusive_device_s", "occupied_device_s")
+    DAY_FIELD_NUMBER: _ClassVar[int]
+    SLICE_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_S_FIELD_NUMBER: _ClassVar[int]
+    HELD_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    OCCUPIED_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    day: str
+    slice: Slice
+    turns: int
+    switches: int
+    faults: int
+    held_s: float
+    waited_s: float
+    max_wait_s: float
+    overhead_s: float
+    held_device_s: float
+    waited_device_s: float
+    exclusive_device_s: float
+    occupied_device_s: float
+    def __init__(self, day: _Optional[str] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., turns: _Optional[int] = ..., switches: _Optional[int] = ..., faults: _Optional[int] = ..., held_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., max_wait_s: _Optional[float] = ..., overhead_s: _Optional[float] = ..., held_device_s: _Optional[float] = ..., waited_device_s: _Optional[float] = ..., exclusive_device_s: _Optional[float] = ..., occupied_device_s: _Optional[float] = ...) -> None: ...
 
 class Slice(_message.Message):
-    __slots__ = ("job_id", "job_name", "user", "account", "partition", "group", "role", "phase", "backend", "nodes", "devices", "state", "epoch", "requested", "start", "end", "switched", "switch_s", "snapshot_s", "restore_s", "switch_bytes")
+    __slots__ = ("job_id", "job_name", "user", "account", "partition", "group", "role", "phase", "backend", "nodes", "devices", "state", "epoch", "requested", "start", "end", "switched", "switch_s", "snapshot_s", "restore_s", "switch_bytes", "off_s", "share", "partners", "comment")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -323,6 +363,10 @@ class Slice(_message.Message):
     SNAPSHOT_S_FIELD_NUMBER: _ClassVar[int]
     RESTORE_S_FIELD_NUMBER: _ClassVar[int]
     SWITCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OFF_S_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    PARTNERS_FIELD_NUMBER: _ClassVar[int]
+    COMMENT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     job_name: str
     user: str
@@ -344,7 +388,11 @@ class Slice(_message.Message):
     snapshot_s: float
     restore_s: float
     switch_bytes: int
-    def __init__(self, job_id: _Optional[str] = ..., job_name: _Optional[str] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., phase: _Optional[str] = ..., backend: _Optional[str] = ..., nodes: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., requested: _Optional[float] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., switched: bool = ..., switch_s: _Optional[float] = ..., snapshot_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., switch_bytes: _Optional[int] = ...) -> None: ...
+    off_s: float
+    share: float
+    partners: _containers.RepeatedScalarFieldContainer[str]
+    comment: str
+    def __init__(self, job_id: _Optional[str] = ..., job_name: _Optional[str] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., phase: _Optional[str] = ..., backend: _Optional[str] = ..., nodes: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., requested: _Optional[float] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., switched: bool = ..., switch_s: _Optional[float] = ..., snapshot_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., switch_bytes: _Optional[int] = ..., off_s: _Optional[float] = ..., share: _Optional[float] = ..., partners: _Optional[_Iterable[str]] = ..., comment: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("index", "uuid", "type", "memory_bytes")

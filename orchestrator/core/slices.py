@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.orchestrator.core.company import Shared
 from slurm_interleave.sql.rows import Lease, Member, Slice
 
 
@@ -13,8 +14,10 @@ def slice_of(
     lease: Lease,
     state: SliceState,
     ended: float,
+    shared: Shared,
 ) -> Slice:
-    """Return *lease* of *member*, who has *devices* on *nodes*."""
+    """Return *lease* of *member*, who has *devices* on *nodes*; a faulted one's ended for that reason."""
+    faulted = bool(member.fault and ended) and state is not SliceState.YIELDED
     return Slice(
         job_id=member.job_id,
         group=member.group,
@@ -29,7 +32,7 @@ def slice_of(
         nodes=nodes,
         devices=devices,
         phase=lease.phase,
-        state=state,
+        state=SliceState.FAULTED if faulted else state,
         requested=lease.requested,
         granted=lease.granted,
         ended=ended,
@@ -38,4 +41,8 @@ def slice_of(
         snapshot_s=lease.snapshot_s,
         restore_s=lease.restore_s,
         switch_bytes=lease.switch_bytes,
+        off_s=shared.off_s,
+        share=shared.share,
+        partners=shared.partners,
+        comment=member.fault if faulted else "",
     )

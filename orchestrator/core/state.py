@@ -10,6 +10,7 @@ from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
 from slurm_interleave.client.core.states import Attendance, Context, SliceState
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse
+from slurm_interleave.orchestrator.core.company import UNSHARED, Company, Shared
 from slurm_interleave.orchestrator.core.events import CallId
 from slurm_interleave.orchestrator.core.slices import slice_of
 from slurm_interleave.sql.rows import Key, Lease, Member, Part, Slice, Waiter
@@ -72,6 +73,7 @@ class State:
         self.away: dict[CallId, bool] = {}  # callers who are expected back; whether they are passed over
         self.nodes_up: set[str] = set()
         self.book = DeviceBook()
+        self._company = Company()
         self.out: list[Command] = []
         self.dirty: dict[Device, None] = {}
         self.changed: dict[Key, None] = {}  # members of whom something that can be seen has changed
@@ -133,6 +135,7 @@ class State:
         self.parts.pop(key, None)
         self._devices.pop(key, None)
         self.yielded.pop(key, None)
+        self._company.forget(key)
         for index, name in ((self.groups, member.group), (self.jobs, member.job_id)):
             del index[name][key]
             if not index[name]:
@@ -291,7 +294,8 @@ class State:
             self.yielded[key] = lease.told or lease.epoch
         self.ended.append((key, lease, at))
         self._emit(Drop(lease), key)
-        self._emit(Put(self.slice_of(key, lease, state, at)), key)
+        shared = self._company.ended(key, self.devices(key), lease.requested, at)
+        self._emit(Put(self._slice_of(key, lease, state, at, shared)), key)
 
     def fault(self, key: Key, reason: str) -> None:
         """Give a member up: its device state is lost, or cannot be taken off its devices."""
@@ -310,17 +314,18 @@ class State:
         """Ask for a line in the log."""
         self.out.append(Note(event, key, text))
 
-    def slice_of(self, key: Key, lease: Lease, state: SliceState, ended: float) -> Slice:
-        """Return *lease* as the slice that the report shows."""
+    def _slice_of(
+        self, key: Key, lease: Lease, state: SliceState, ended: float, shared: Shared = UNSHARED
+    ) -> Slice:
         devices = tuple(map(str, self.devices(key)))
         nodes = tuple(sorted(self.parts.get(key, {})))
-        return slice_of(self.members[key], nodes, devices, lease, state, ended)
+        return slice_of(self.members[key], nodes, devices, lease, state, ended, shared)
 
     def live_slices(self) -> Iterator[Slice]:
         """Return what lasts or waits now, as slices."""
         for key, lease in self.leases.items():
-            yield self.slice_of(key, lease, SliceState.RUNNING, 0.0)
+            yield self._slice_of(key, lease, SliceState.RUNNING, 0.0)
         for key, claim in self.claims.items():
             waiter = self.waiters[claim]
             lease = Lease(key.job_id, key.group, 0, waiter.phase, waiter.requested, 0.0)
-            yield self.slice_of(key, lease, SliceState.WAITING, 0.0)
+            yield self._slice_of(key, lease, SliceState.WAITING, 0.0)

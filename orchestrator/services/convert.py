@@ -24,7 +24,7 @@ from slurm_interleave.client.core.values import (
 )
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.core.events import OperationDone, PartOver, Registration, Use
-from slurm_interleave.sql.rows import Slice
+from slurm_interleave.sql.rows import Day, Slice
 from slurm_interleave.sql.store import SliceFilter
 
 _ANSWER_S = 0.02  # for an answer to reach its client
@@ -34,6 +34,7 @@ _INDEX_MAX = 1 << 16
 _USES_MAX = 1 << 16
 _NODES_MAX = 1 << 14
 _GROUPS_MAX = 64
+_INT64_MAX = (1 << 63) - 1
 _NAMES_MAX = 1000
 _Values = TypeVar("_Values", bound=Sequence[Any])
 
@@ -199,17 +200,32 @@ def time_left(context: Any) -> float | None:
 
 def slice_filter(request: pb.ListSlicesRequest, uid: int | None) -> SliceFilter:
     """Return what a report wants; *uid* limits it to one user. Raises `BadName` and `BadArgument`."""
-    named = len(request.job_ids) + len(request.users) + len(request.groups) + len(request.states)
+    lists = (request.job_ids, request.users, request.groups, request.states)
+    named = sum(map(len, (*lists, request.accounts, request.partitions)))
     if named > _NAMES_MAX:
-        raise BadArgument(f"the report names {named} jobs, users, groups and states; at most {_NAMES_MAX}")
+        raise BadArgument(
+            f"the report names {named} jobs, users, groups, states, accounts and partitions; "
+            f"at most {_NAMES_MAX}"
+        )
     return SliceFilter(
         job_ids=tuple(map(parse_job_id, request.job_ids)),
         users=tuple(map(parse_label, request.users)),
         groups=tuple(map(parse_group_name, request.groups)),
         states=tuple(request.states),
+        accounts=tuple(map(parse_label, request.accounts)),
+        partitions=tuple(map(parse_label, request.partitions)),
+        nodes=tuple(_few(request.nodes, _NODES_MAX, "the report names {} nodes")),
         start=parse_moment(request.start, "start"),
         end=parse_moment(request.end, "end"),
         uid=uid,
+    )
+
+
+def slice_page(page: Sequence[Slice | Day]) -> pb.SlicePage:
+    """Return a page of the report."""
+    return pb.SlicePage(
+        slices=[wire_slice(row) for row in page if isinstance(row, Slice)],
+        days=[wire_day(row) for row in page if isinstance(row, Day)],
     )
 
 
@@ -237,4 +253,52 @@ def wire_slice(row: Slice) -> pb.Slice:
         snapshot_s=row.snapshot_s,
         restore_s=row.restore_s,
         switch_bytes=row.switch_bytes,
+        off_s=row.off_s,
+        share=row.share,
+        partners=row.partners,
+        comment=row.comment,
+    )
+
+
+def wire_day(row: Day) -> pb.DaySum:
+    """Return the sums of a member's day as the report's message."""
+    date = str(row.day)
+    slice_ = pb.Slice(
+        job_id=row.job_id,
+        job_name=row.name,
+        user=row.user,
+        account=row.account,
+        partition=row.partition,
+        group=row.group,
+        role=row.role,
+        phase=row.phase,
+        backend=row.backend,
+        nodes=",".join(row.nodes),
+        devices=row.devices,
+        state=row.state.value,
+        epoch=row.epoch,
+        requested=row.requested,
+        start=row.granted,
+        end=row.ended,
+        switch_s=row.switch_s,
+        snapshot_s=row.snapshot_s,
+        restore_s=row.restore_s,
+        switch_bytes=min(int(row.switch_bytes), _INT64_MAX),
+        partners=row.partners,
+        comment=row.comment,
+    )
+    return pb.DaySum(
+        day=f"{date[:-4]}-{date[-4:-2]}-{date[-2:]}",
+        slice=slice_,
+        turns=row.turns,
+        switches=row.switches,
+        faults=row.faults,
+        held_s=row.held_s,
+        waited_s=row.waited_s,
+        max_wait_s=row.max_wait_s,
+        overhead_s=row.overhead_s,
+        held_device_s=row.held_device_s,
+        waited_device_s=row.waited_device_s,
+        exclusive_device_s=row.exclusive_device_s,
+        occupied_device_s=row.occupied_device_s,
     )

@@ -22,7 +22,7 @@ from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.events import Draining, Revoke
 from slurm_interleave.orchestrator.links import Link, Links
 from slurm_interleave.orchestrator.placement.audit import Audit, Difference
-from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, time_left, wire_slice
+from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, slice_page, time_left
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
 from slurm_interleave.sql.rows import Key, Part
@@ -195,9 +195,9 @@ class InterleaveService(rpc.InterleaveServicer):
         """Send the slices that the caller may see, page by page."""
         caller = await self._caller("ListSlices", request, context)
         wanted = slice_filter(request, None if caller.operator else caller.uid)
-        async with contextlib.aclosing(self._arbiter.slices(wanted)) as pages:
+        async with contextlib.aclosing(self._arbiter.slices(wanted, summed=request.summed)) as pages:
             async for page in pages:
-                yield pb.SlicePage(slices=[wire_slice(row) for row in page])
+                yield slice_page(page)
 
     async def _caller(self, method: str, request: Message, context: Any) -> Caller:
         return await self._gate.identify(

@@ -106,6 +106,10 @@ class Client:
         pages = self.ours.ListSlices(pb.ListSlicesRequest(**wanted), metadata=metadata)
         return [row async for page in pages for row in page.slices]
 
+    async def days(self, metadata: Any = None, **wanted: Any) -> list[pb.DaySum]:
+        request = pb.ListSlicesRequest(summed=True, **wanted)
+        return [day async for page in self.ours.ListSlices(request, metadata=metadata) for day in page.days]
+
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
     """Look again and again until it is so."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_interleave.client.core.errors import InterleaveError, NotInTime, Replaced
-from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
@@ -289,6 +289,19 @@ async def test_a_turn_that_ends_during_a_report_is_in_it_once(
 
     turns = [(row.job_id, row.requested) for row in found]
     assert len(turns) == len(set(turns)) == earlier + 2
+
+
+async def test_sums_and_what_lasts_have_each_turn_once(arbiter: Arbiter) -> None:
+    await acquire(arbiter, "a")
+    await arbiter.yield_lease("a", "g", 0)
+    await acquire(arbiter, "a")
+    await arbiter.tell(ev.Revoke(arbiter.now(), "a", "g"))  # so it asks again in the moment of its end
+    await acquire(arbiter, "a")
+
+    found = [row async for page in arbiter.slices(SliceFilter(), summed=True) for row in page]
+
+    assert [row.turns for row in found if isinstance(row, rows.Day)] == [2]
+    assert [row.state for row in found if isinstance(row, rows.Slice)] == [SliceState.RUNNING]
 
 
 async def test_a_report_of_all_that_lasts_comes_in_pages_too(arbiter: Arbiter) -> None:

@@ -78,6 +78,11 @@ async def test_a_job_sees_the_groups_of_its_user_alone(client: Client, n1: FakeA
     assert await client.slices(metadata=mine) == []
     await client.granted("d", "other", metadata=mine)
     assert [row.job_id for row in await client.slices(metadata=mine)] == ["d"]
+    await client.end("a")
+    assert await client.days(metadata=mine) == []
+    await client.end("d", 0, "other", metadata=mine)
+    assert [day.slice.job_id for day in await client.days(metadata=mine)] == ["d"]
+    assert await client.days(metadata=mine, job_ids=["a"]) == []
 
 
 async def test_a_job_may_not_play_the_agent(client: Client, n1: FakeAgent) -> None:

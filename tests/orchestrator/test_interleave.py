@@ -214,6 +214,42 @@ async def test_slices_are_listed_oldest_first_with_those_that_last_and_wait(
     call.cancel()
 
 
+async def test_a_slice_says_with_whom_its_devices_were_shared(client: Client, n1: FakeAgent) -> None:
+    for job in "aba":
+        granted = await client.granted(job)
+        await client.end(job, granted.epoch)
+
+    alone, second, third = await client.slices()
+
+    assert (alone.share, alone.off_s, list(alone.partners)) == (1.0, 0.0, [])
+    # b began when a had ended, so it had its whole time for itself.
+    assert (second.share, list(second.partners)) == (1.0, [])
+    assert (third.share, list(third.partners)) == (0.5, ["b"])
+    assert third.off_s == pytest.approx(third.requested - alone.end)
+
+
+async def test_sums_are_those_of_the_slices_and_what_lasts_comes_beside(
+    client: Client, n1: FakeAgent
+) -> None:
+    for job in "abaa":
+        granted = await client.granted(job, phase="train")
+        await client.end(job, granted.epoch)
+    await client.granted("b")
+
+    slices, days = await client.slices(), await client.days()
+
+    assert {day.slice.job_id: day.turns for day in days} == {"a": 3, "b": 1}
+    of_a = [one for one in slices if one.job_id == "a"]
+    [sums] = [day for day in days if day.slice.job_id == "a"]
+    assert sums.held_s == pytest.approx(sum(one.end - one.start for one in of_a))
+    assert sums.waited_s == pytest.approx(sum(one.start - one.requested for one in of_a))
+    assert sums.slice.switch_bytes == sum(one.switch_bytes for one in of_a)
+    assert (sums.day, sums.slice.phase) == (time.strftime("%Y-%m-%d", time.localtime(of_a[-1].end)), "train")
+    assert [day.slice.job_id for day in await client.days(groups=["demo"], job_ids=["b"])] == ["b"]
+    assert await client.days(accounts=["nonesuch"]) == []
+    assert len(await client.days(nodes=["n1"])) == 2
+
+
 async def test_a_job_that_ends_while_it_holds_is_listed_so(client: Client, n1: FakeAgent) -> None:
     await client.granted("a")
     waiting = asyncio.ensure_future(client.granted("b"))

@@ -150,7 +150,7 @@ def test_a_lease_that_a_faulted_job_still_holds_ends() -> None:
     ordered = clear(bench, "b")
 
     assert not bench.holds("b")
-    assert bench.slices() == [("b", SliceState.REVOKED)]
+    assert bench.slices() == [("b", SliceState.FAULTED)]
     assert of(Cleared, discarded(bench, ordered))
 
 
