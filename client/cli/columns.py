@@ -6,7 +6,9 @@ from slurm_interleave.client.cli.fields import (
     BYTES,
     COUNT,
     DURATION,
+    HOURS,
     LIST,
+    PERCENT,
     RIGHT_TEXT,
     SECONDS,
     TEXT,
@@ -14,6 +16,16 @@ from slurm_interleave.client.cli.fields import (
     Column,
 )
 from slurm_interleave.client.cli.rows import Row
+from slurm_interleave.client.core.gains import part
+
+
+def _average_wait(row: Row) -> float:
+    return row.waited_s / max(row.turns, 1)
+
+
+def _duty(row: Row) -> float | None:
+    return part(row.gain.held, row.gain.occupied)
+
 
 COLUMNS: tuple[Column[Row], ...] = (
     Column("JobID", "Slurm's number of the job", RIGHT_TEXT, lambda row: row.job_id),
@@ -35,12 +47,23 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("Elapsed", "from Start to End, as [DD-]HH:MM:SS", DURATION, lambda row: row.elapsed_s),
     Column("Waited", "seconds from acquire to grant", SECONDS, lambda row: row.waited_s),
     Column("Held", "seconds from grant to the end of the lease", SECONDS, lambda row: row.held_s),
+    Column("AvgWait", "mean of Waited over the turns, seconds", SECONDS, _average_wait),
+    Column("MaxWait", "longest Waited of a turn, seconds", SECONDS, lambda row: row.max_wait_s),
     Column("SwitchIn", "of Waited, seconds of the switch to this job", SECONDS, lambda row: row.switch_s),
-    Column("Snapshot", "of SwitchIn, seconds of the slowest snapshot", SECONDS, lambda row: row.snapshot_s),
-    Column("Restore", "of SwitchIn, seconds of the slowest restore", SECONDS, lambda row: row.restore_s),
+    Column(
+        "SnapshotTime", "of SwitchIn, seconds of the slowest snapshot", SECONDS, lambda row: row.snapshot_s
+    ),
+    Column("RestoreTime", "of SwitchIn, seconds of the slowest restore", SECONDS, lambda row: row.restore_s),
     Column("Overhead", "of SwitchIn, seconds that neither took", SECONDS, lambda row: row.overhead_s),
     Column("SwitchBytes", "bytes that the switch moved, both ways", BYTES, lambda row: row.switch_bytes),
     Column("Switches", "grants that needed a switch", COUNT, lambda row: row.switches),
     Column("Turns", "grants", COUNT, lambda row: row.turns),
+    Column("DutyCycle", "of what it occupied, the part that it held", PERCENT, _duty),
+    Column("DeviceHours", "devices times Held", HOURS, lambda row: row.gain.held),
+    Column("SharedHours", "device-hours that its partners occupied", HOURS, lambda row: row.gain.shared),
+    Column("SavedHours", "device-hours saved; below 0: lost by waiting", HOURS, lambda row: row.gain.saved),
+    Column("Partner", "jobs with turns on its devices since its last", LIST, lambda row: row.partners),
+    Column("Faults", "turns that ended as device state was lost", COUNT, lambda row: row.faults),
+    Column("Comment", "why it ended, where that was a fault", TEXT, lambda row: row.comment),
 )
 DEFAULT_FORMAT = "JobID,Group,User,Phase,Start,Waited,Held,SwitchIn,Switches,State"

@@ -64,6 +64,16 @@ def bytes_text(value: int) -> str:
     return f"{size:.2f}{_UNITS[unit]}" if unit else str(value)
 
 
+def bytes_in(unit: str) -> Kind:
+    """Return the kind of a number of bytes that is always told in *unit*: K, M, G, T or P."""
+    size = 1024 ** _UNITS.index(unit)
+    return Kind(lambda value: f"{value / size:.2f}{unit}", lambda value: f"{value / size:.2f}{unit}", int)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}%"
+
+
 def _joined(values: Sequence[str]) -> str:
     return ",".join(shown(value) for value in values)
 
@@ -74,6 +84,12 @@ LIST = Kind(_joined, _joined, list, right=False)
 COUNT = Kind(str, str, int)
 BYTES = Kind(bytes_text, str, int)
 SECONDS = Kind(seconds, lambda value: f"{value:.3f}", lambda value: round(value, 3))
+HOURS = Kind(
+    lambda value: f"{value / 3600:.3f}",
+    lambda value: f"{value / 3600:.6f}",
+    lambda value: round(value / 3600, 6),
+)
+PERCENT = Kind(_percent, _percent, lambda value: None if value is None else round(100 * value, 2))
 TIME = Kind(
     times.time_text,
     times.time_text,

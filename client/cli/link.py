@@ -40,6 +40,17 @@ class Orchestrator:
         for page in self._stub.ListSlices(request, metadata=who, timeout=TIMEOUT_S):
             yield from page.slices
 
+    def list_sums(self, request: pb.ListSlicesRequest) -> Iterator[pb.Slice | pb.DaySum]:
+        """Yield the same as sums by member and day, and slices that last or wait.
+
+        An orchestrator of an earlier release sends slices alone.
+        """
+        request.summed = True
+        who = self._who("ListSlices", request)
+        for page in self._stub.ListSlices(request, metadata=who, timeout=TIMEOUT_S):
+            yield from page.days
+            yield from page.slices
+
     def status(self, group: str = "") -> pb.StatusReply:
         """Return the present state of *group*, or of all groups that the caller may see."""
         request = pb.StatusRequest(group=group)

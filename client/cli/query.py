@@ -12,10 +12,10 @@ from typing import Any, TextIO, TypeVar
 import click
 from google.protobuf import json_format
 
-from slurm_interleave.client.cli import times
+from slurm_interleave.client.cli import job_lists, times
 from slurm_interleave.client.cli.link import orchestrator
 from slurm_interleave.client.core.errors import BadArgument
-from slurm_interleave.client.core.names import parse_group_name, parse_job_id
+from slurm_interleave.client.core.names import parse_group_name
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
@@ -31,6 +31,9 @@ class Query:
     jobs: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
     start: float = 0.0  # 0: no limit
     end: float = 0.0
@@ -44,6 +47,9 @@ class Query:
             job_ids=self.jobs,
             users=self.users,
             groups=self.groups,
+            accounts=self.accounts,
+            partitions=self.partitions,
+            nodes=self.nodes,
             states=self.states,
             start=self.start,
             end=self.end,
@@ -59,6 +65,13 @@ class Query:
             return [item for item in read_json_lines(self.file) if matches(self.request(), item)]
         with orchestrator(self.config_file, self.address) as link:
             return list(link.list_slices(self.request()))
+
+    def fetch_sums(self) -> list[pb.Slice | pb.DaySum]:
+        """Return sums by member and day of the slices that have ended, and the others."""
+        if self.file is not None:
+            return list(self.fetch())
+        with orchestrator(self.config_file, self.address) as link:
+            return list(link.list_sums(self.request()))
 
 
 def query_options(command: Command) -> Command:
@@ -80,7 +93,7 @@ def parse_query(options: dict[str, Any], now: float) -> Query:
 
     Raises `BadArgument` or `BadName`, with what is understood.
     """
-    jobs = tuple(parse_job_id(word) for word in _words(options["jobs"]))
+    jobs = job_lists.parse_jobs(options["jobs"])
     start, end = options["starttime"], options["endtime"]
     since = times.parse_time(start, now) if start else (0.0 if jobs else times.midnight(now))
     until = times.parse_time(end, now) if end else 0.0
@@ -90,6 +103,9 @@ def parse_query(options: dict[str, Any], now: float) -> Query:
         jobs=jobs,
         users=tuple(_user(word) for word in _words(options["user"])),
         groups=tuple(parse_group_name(word) for word in _words(options["group"])),
+        accounts=tuple(_words(options["accounts"])),
+        partitions=tuple(_words(options["partition"])),
+        nodes=tuple(_nodes(options["nodelist"])),
         states=tuple(_state(word) for word in _words(options["state"])),
         start=since,
         end=until,
@@ -105,11 +121,19 @@ def matches(request: pb.ListSlicesRequest, item: pb.Slice) -> bool:
         (request.job_ids, item.job_id),
         (request.users, item.user),
         (request.groups, item.group),
+        (request.accounts, item.account),
+        (request.partitions, item.partition),
         (request.states, item.state),
     )
+    on_a_node = not request.nodes or not set(request.nodes).isdisjoint(item.nodes.split(","))
     end = item.end or time.time()
     begun = not request.end or item.requested < request.end
-    return begun and end > request.start and all(not wanted or value in wanted for wanted, value in pairs)
+    return (
+        begun
+        and on_a_node
+        and end > request.start
+        and all(not wanted or value in wanted for wanted, value in pairs)
+    )
 
 
 def read_json_lines(lines: Iterable[str]) -> Iterator[pb.Slice]:
@@ -124,6 +148,12 @@ def read_json_lines(lines: Iterable[str]) -> Iterator[pb.Slice]:
 
 def _words(values: Sequence[str]) -> list[str]:
     return [word.strip() for value in values for word in value.split(",") if word.strip()]
+
+
+def _nodes(values: Sequence[str]) -> list[str]:
+    return [
+        name for value in values for word in job_lists.split(value) for name in job_lists.names(word, "nodes")
+    ]
 
 
 def _user(word: str) -> str:
@@ -146,8 +176,19 @@ def _state(word: str) -> str:
 
 
 _OPTIONS = (
-    click.option("-j", "--jobs", multiple=True, metavar="ID,...", help="Only these jobs, of whatever day."),
+    click.option(
+        "-j",
+        "--jobs",
+        multiple=True,
+        metavar="ID,...",
+        help="Only these jobs, of whatever day: 123, 123_[1-3] of an array, 123+0 of a heterogeneous job.",
+    ),
     click.option("-u", "--user", multiple=True, metavar="USER,...", help="Only these users' jobs."),
+    click.option("-A", "--accounts", multiple=True, metavar="ACCOUNT,...", help="Only of these accounts."),
+    click.option("-r", "--partition", multiple=True, metavar="PART,...", help="Only in these partitions."),
+    click.option(
+        "-N", "--nodelist", multiple=True, metavar="NODES", help="Only on these nodes: n1,gpu[2-4]."
+    ),
     click.option(
         "-G", "--interleave-group", "group", multiple=True, metavar="GROUP,...", help="Only these groups."
     ),

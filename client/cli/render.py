@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from slurm_interleave.client.cli.fields import Field
@@ -49,11 +52,35 @@ def parsable(
 
 def as_json(name: str, fields: Sequence[Field[Item]], items: Iterable[Item]) -> str:
     """Return `{name: [...]}` with one object for each item, its keys the names of the columns."""
-    objects = [
+    return json.dumps({name: _objects(fields, items)}, indent=2)
+
+
+def as_yaml(name: str, fields: Sequence[Field[Item]], items: Iterable[Item]) -> Iterator[str]:
+    """Yield the lines of the same in YAML, whose scalars and lists in one line are those of JSON."""
+    objects = _objects(fields, items)
+    yield f"{name}:" if objects else f"{name}: []"
+    for values in objects:
+        for i, (key, value) in enumerate(values.items()):
+            yield f"{'  ' if i else '- '}{key}: {json.dumps(value)}"
+
+
+def as_csv(fields: Sequence[Field[Item]], items: Iterable[Item], *, heading: bool = True) -> Iterator[str]:
+    """Yield lines of values as RFC 4180 has them, quoted where they must be."""
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="").writerow
+    given = ([_parsable_cell(field, item) for field in fields] for item in items)
+    for cells in chain([[field.column.name for field in fields]] if heading else [], given):
+        write(cells)
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+
+
+def _objects(fields: Sequence[Field[Item]], items: Iterable[Item]) -> list[dict[str, Any]]:
+    return [
         {field.column.name: field.column.kind.json(field.column.value(item)) for field in fields}
         for item in items
     ]
-    return json.dumps({name: objects}, indent=2)
 
 
 def terminal_width() -> int | None:

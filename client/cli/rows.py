@@ -1,13 +1,21 @@
-"""Rows of the report: one for each slice, or one for each job."""
+"""Rows of the report: one for each slice, for the turns of a member on one day, or for each job."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from slurm_interleave.client.core.gains import Gain, gain, total
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
+_NAMED = ("job_name", "group", "role", "user", "account", "partition", "phase", "backend", "comment", "day")
+_SUMMED = (
+    *("waited_s", "held_s", "switch_s", "snapshot_s", "restore_s", "overhead_s", "switch_bytes"),
+    *("switches", "turns", "faults"),
+)
 # What a job that has several slices is called after, most telling first.
 _LIVE_FIRST = (SliceState.RUNNING.value, SliceState.WAITING.value)
 
@@ -29,11 +37,15 @@ class Row:
     devices: tuple[str, ...]
     state: str
     epoch: int
+    comment: str
+    partners: tuple[str, ...]
+    day: str  # the date of the end, where the orchestrator is; empty: it has not ended
     requested: float
     start: float | None
     end: float | None
     elapsed_s: float
     waited_s: float
+    max_wait_s: float
     held_s: float
     switch_s: float
     snapshot_s: float
@@ -42,6 +54,8 @@ class Row:
     switch_bytes: int
     switches: int
     turns: int
+    faults: int
+    gain: Gain
 
 
 def of_slice(item: pb.Slice, now: float) -> Row:
@@ -49,25 +63,17 @@ def of_slice(item: pb.Slice, now: float) -> Row:
     end = item.end or None
     until = end or max(now, item.requested)
     held = max(0.0, until - item.start) if item.start else 0.0
+    waited = max(0.0, (item.start or until) - item.requested)
+    devices = len(item.devices)
     return Row(
-        job_id=item.job_id,
-        job_name=item.job_name,
-        group=item.group,
-        role=item.role,
-        user=item.user,
-        account=item.account,
-        partition=item.partition,
-        phase=item.phase,
-        backend=item.backend,
-        nodes=item.nodes,
-        devices=tuple(item.devices),
-        state=item.state,
-        epoch=item.epoch,
+        **_texts(item),
+        day=time.strftime("%Y-%m-%d", time.localtime(end)) if end else "",
         requested=item.requested,
         start=item.start or None,
         end=end,
         elapsed_s=held,
-        waited_s=max(0.0, (item.start or until) - item.requested),
+        waited_s=waited,
+        max_wait_s=waited,
         held_s=held,
         switch_s=item.switch_s,
         snapshot_s=item.snapshot_s,
@@ -76,53 +82,81 @@ def of_slice(item: pb.Slice, now: float) -> Row:
         switch_bytes=item.switch_bytes,
         switches=int(item.switched),
         turns=int(bool(item.start)),
+        faults=int(item.state == SliceState.FAULTED.value),
+        gain=gain(devices, off_s=item.off_s, waited_s=waited, held_s=held, share=item.share),
     )
 
 
-def per_job(rows: Iterable[Row], now: float) -> list[Row]:
-    """Return one row for each job, in the order in which the jobs first appear.
+def of_day(item: pb.DaySum) -> Row:
+    """Return the row of what a member's turns of one day add up to."""
+    of = item.slice
+    return Row(
+        **_texts(of),
+        day=item.day,
+        requested=of.requested,
+        start=of.start,
+        end=of.end,
+        elapsed_s=max(0.0, of.end - of.start),
+        waited_s=item.waited_s,
+        max_wait_s=item.max_wait_s,
+        held_s=item.held_s,
+        switch_s=of.switch_s,
+        snapshot_s=of.snapshot_s,
+        restore_s=of.restore_s,
+        overhead_s=item.overhead_s,
+        switch_bytes=of.switch_bytes,
+        switches=item.switches,
+        turns=item.turns,
+        faults=item.faults,
+        gain=Gain(item.held_device_s, item.waited_device_s, item.exclusive_device_s, item.occupied_device_s),
+    )
 
-    Durations, bytes, switches and turns are summed; names are those that occur, in order; Elapsed goes from
-    the first grant to the end of the last slice.
+
+def _texts(item: pb.Slice) -> dict[str, Any]:
+    texts = ("job_id", "job_name", "group", "role", "user", "account", "partition", "phase", "backend")
+    return {
+        **{name: getattr(item, name) for name in (*texts, "nodes", "state", "epoch", "comment")},
+        "devices": tuple(item.devices),
+        "partners": tuple(item.partners),
+    }
+
+
+def per_job(rows: Iterable[Row], now: float) -> list[Row]:
+    """Return one row for each job, in the order of their first requests.
+
+    Durations, bytes and counts are summed; names are those that occur, in order; Elapsed goes from the first
+    grant to the end of the last slice.
     """
     jobs: dict[str, list[Row]] = {}
     for row in rows:
         jobs.setdefault(row.job_id, []).append(row)
-    return [_sum(job, now) for job in jobs.values()]
+    return sorted((_sum(job, now) for job in jobs.values()), key=lambda row: row.requested)
 
 
 def _sum(rows: Sequence[Row], now: float) -> Row:
+    if len(rows) == 1:
+        return rows[0]
     starts = [row.start for row in rows if row.start is not None]
     ends = [row.end for row in rows if row.end is not None]
     start = min(starts, default=None)
     end = max(ends) if len(ends) == len(rows) else None
+    named: dict[str, Any] = {name: _names(getattr(row, name) for row in rows) for name in _NAMED}
+    summed: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in _SUMMED}
     return Row(
+        **named,
+        **summed,
         job_id=rows[0].job_id,
-        job_name=_names(row.job_name for row in rows),
-        group=_names(row.group for row in rows),
-        role=_names(row.role for row in rows),
-        user=_names(row.user for row in rows),
-        account=_names(row.account for row in rows),
-        partition=_names(row.partition for row in rows),
-        phase=_names(row.phase for row in rows),
-        backend=_names(row.backend for row in rows),
         nodes=_names(node for row in rows for node in row.nodes.split(",")),
         devices=tuple(dict.fromkeys(device for row in rows for device in row.devices)),
+        partners=tuple(dict.fromkeys(job for row in rows for job in row.partners)),
         state=_state(rows),
         epoch=max(row.epoch for row in rows),
         requested=min(row.requested for row in rows),
         start=start,
         end=end,
         elapsed_s=0.0 if start is None else max(0.0, (end or now) - start),
-        waited_s=sum(row.waited_s for row in rows),
-        held_s=sum(row.held_s for row in rows),
-        switch_s=sum(row.switch_s for row in rows),
-        snapshot_s=sum(row.snapshot_s for row in rows),
-        restore_s=sum(row.restore_s for row in rows),
-        overhead_s=sum(row.overhead_s for row in rows),
-        switch_bytes=sum(row.switch_bytes for row in rows),
-        switches=sum(row.switches for row in rows),
-        turns=sum(row.turns for row in rows),
+        max_wait_s=max(row.max_wait_s for row in rows),
+        gain=total(row.gain for row in rows),
     )
 
 

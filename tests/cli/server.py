@@ -29,6 +29,7 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self.slices = list(slices)
         self.reply = reply or pb.StatusReply()
         self.refusal = refusal
+        self.days: list[pb.DaySum] = []
         self.discarded: list[pb.ContextStatus] = []
         self.drained: list[pb.DrainUpdate] = []
         self.news: queue.Queue[pb.WatchUpdate | None] = queue.Queue()  # None ends a stream
@@ -39,6 +40,9 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self, request: pb.ListSlicesRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.SlicePage]:
         self._note(request, context)
+        if request.summed and self.days:
+            yield pb.SlicePage(days=self.days)
+            return
         for first in range(0, len(self.slices), PAGE):
             yield pb.SlicePage(slices=self.slices[first : first + PAGE])
 

@@ -48,7 +48,7 @@ def values(chosen: str, rows: list[Row]) -> list[str]:
 
 
 def test_a_slice_is_measured_from_its_acquire_its_grant_and_its_end() -> None:
-    chosen = "Waited,Held,SwitchIn,Snapshot,Restore,Overhead,Switches,SwitchBytes,Elapsed"
+    chosen = "Waited,Held,SwitchIn,SnapshotTime,RestoreTime,Overhead,Switches,SwitchBytes,Elapsed"
 
     assert values(chosen, [ROW]) == ["2.500|10.250|0.500|0.300|0.150|0.050|1|3221225472|00:00:10"]
 

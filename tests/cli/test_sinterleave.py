@@ -63,12 +63,27 @@ def test_one_line_a_job_sums_its_slices(call: Call, orchestrator: GivenOrchestra
 
 def test_what_is_asked_for_reaches_the_orchestrator(call: Call, orchestrator: GivenOrchestrator) -> None:
     user = pwd.getpwuid(os.getuid())
-    options = ["-j", "17", "--jobs", "18,19", "-u", f"alice,{user.pw_uid}", "-G", "demo", "-s", "yielded,R"]
+    options = [
+        "-j",
+        "17",
+        "--jobs",
+        "18,19",
+        "-u",
+        f"alice,{user.pw_uid}",
+        "-G",
+        "demo",
+        "-s",
+        "yielded,R",
+    ]
+    options += ["-A", "lab,chem", "-r", "ilv", "-N", "n1,gpu[08-10,12]"]
 
     assert call(main, *options, "-S", "2025-06-01", "-E", "2025-06-02T12:00").status == 0
 
     request = orchestrator.requests[0]
     assert list(request.job_ids) == ["17", "18", "19"]
+    assert list(request.accounts) == ["lab", "chem"]
+    assert list(request.partitions) == ["ilv"]
+    assert list(request.nodes) == ["n1", "gpu08", "gpu09", "gpu10", "gpu12"]
     assert list(request.users) == ["alice", user.pw_name]
     assert list(request.groups) == ["demo"]
     assert list(request.states) == ["YIELDED", "RUNNING"]
@@ -195,6 +210,16 @@ def test_what_the_orchestrator_refuses_is_one_line(
         (["-u", "4294967294"], 1, "no user has the number 4294967294"),
         (["--config", "/nonexistent.toml"], 1, "/nonexistent.toml: no such file"),
         (["--bogus"], 2, "--bogus"),
+        (["--stat", "R"], 2, "--state"),
+        (["--jbos", "17"], 2, "--jobs"),
+        (["--summary=grop"], 2, "'group', 'user', 'account', 'partition', 'day'"),
+        (["--summary", "-o", "SavdHours"], 1, "did you mean 'SavedHours'?"),
+        (["--units", "X"], 2, "'K'"),
+        (["--json", "--yaml"], 1, "exclude each other"),
+        (["-N", "n[1-"], 1, "write them as in n1,n[2-4,7]"),
+        (["-N", "n[1-999999999]"], 1, "too many"),
+        (["-j", "1_[1-999999999]"], 1, "too many"),
+        (["-j", "123_[1-3]"], 1, "which job 123_1, 123_2, 123_3 is"),
         (["-j"], 2, "requires an argument"),
         (["--from-json", "/nonexistent.json"], 2, "/nonexistent.json"),
     ],
@@ -219,7 +244,8 @@ def test_every_column_is_listed_with_its_help(call: Call) -> None:
 def test_every_option_has_help(call: Call) -> None:
     out = call(main, "--help").out
 
-    for flag in ("-j", "-u", "-G", "-S", "-E", "-s", "-o", "-X", "-P", "-p", "-n", "-e", "-V", "--json"):
+    letters = ("-j", "-u", "-A", "-r", "-N", "-G", "-S", "-E", "-s", "-o", "-X", "-P", "-p", "-n", "-e", "-V")
+    for flag in (*letters, "--json", "--yaml", "--csv", "--units", "--delimiter", "--summary"):
         assert f"\n  {flag}" in out
     assert "--from-json" not in out
     assert "teatime" in out
