@@ -37,7 +37,9 @@ from slurm_interleave.orchestrator.core.rules import Rules, with_groups
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.members import RegisteredMembers
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.placement.gateway import choose
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
+from slurm_interleave.orchestrator.placement.ports import Slurm
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 from slurm_interleave.orchestrator.retention import Retention
 from slurm_interleave.orchestrator.services.agent_link import AgentLinkService
@@ -67,6 +69,7 @@ class Orchestrator:
         store: Store,
         groups: Mapping[str, DeclaredGroup] | None = None,
         clock: Callable[[], float] = time.time,
+        slurm: Slurm | None = None,
     ) -> None:
         self._config = config
         self._groups = groups or {}
@@ -81,7 +84,7 @@ class Orchestrator:
         self._helper: PlacementHelper | None = None
         if placement.enabled:
             self._helper = PlacementHelper(
-                SlurmCommands(),
+                slurm or SlurmCommands(),
                 self.reservations,
                 self.links,
                 RegisteredMembers(self.arbiter),
@@ -202,8 +205,11 @@ async def _serve(
     rules: Rules,
     groups: Mapping[str, DeclaredGroup],
 ) -> None:
-    store = Store(config.database)
-    serving = asyncio.create_task(Orchestrator(config, placement, rules, store, groups).run())
+    gateway = await choose(placement.gateway) if placement.enabled else None
+    if gateway is not None:
+        log.info("gateway.chosen", extra={"gateway": gateway.name, "reason": gateway.why})
+    store, slurm = Store(config.database), gateway.slurm if gateway is not None else None
+    serving = asyncio.create_task(Orchestrator(config, placement, rules, store, groups, slurm=slurm).run())
     # What is there now stays, and what comes later is seldom garbage in a cycle: look for it less often.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -216,6 +222,8 @@ async def _serve(
         log.info("stopped")
     finally:
         store.close()
+        if gateway is not None:
+            await gateway.close()
 
 
 if __name__ == "__main__":

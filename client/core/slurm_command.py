@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 from slurm_interleave.client.core.errors import SlurmFailed
@@ -36,3 +37,14 @@ async def run_slurm(argv: Sequence[str], timeout_s: float, env: Mapping[str, str
         text = " ".join(err.decode(errors="replace").split())
         raise SlurmFailed(f"{command}: exit code {process.returncode}: {text}")
     return out.decode(errors="replace")
+
+
+def parse_release(text: str) -> tuple[int, int]:
+    """Return (major, minor) from what a command of Slurm says of its version, as `slurm-wlm 22.05.8`.
+
+    Raises `SlurmFailed` if there is none in it.
+    """
+    found = re.search(r"\b(\d+)\.(\d+)", text)
+    if not found:
+        raise SlurmFailed(f"{text.strip()!r} holds no Slurm release")
+    return int(found[1]), int(found[2])

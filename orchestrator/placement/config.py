@@ -10,6 +10,7 @@ from slurm_interleave.orchestrator.placement.plan import Lane
 
 _MODES = ("lane", "token", "shard")
 _OWNERS = ("account", "cluster")
+_GATEWAYS = ("auto", "commands", "pyslurm")
 _MORE = "more than 0"
 _LEAST = {"group_size": "", "compare_s": "", "requeue_faulted": "", "poll_s": _MORE, "away_s": _MORE}
 
@@ -32,6 +33,9 @@ class PlacementConfig:
     """Seconds that the agent of a node may be away before jobs that wait to start there go elsewhere."""
     compare_s: float = 10.0
     """Seconds between two looks at whether Slurm counts the shared GRES as the book does; 0: never."""
+    gateway: str = "auto"
+    """How Slurm is talked to: `commands` (squeue, scontrol, sinfo); `pyslurm`; `auto`: pyslurm where it is
+    installed and fits this Slurm, else the commands."""
     partition: str = "interleave"
     """The partition of interleaved jobs."""
     group_size: int = 0
@@ -56,6 +60,10 @@ class PlacementConfig:
         if self.group_owner not in _OWNERS:
             raise ConfigError(
                 f"[placement] group_owner {self.group_owner!r} is unknown; known are {', '.join(_OWNERS)}"
+            )
+        if self.gateway not in _GATEWAYS:
+            raise ConfigError(
+                f"[placement] gateway {self.gateway!r} is unknown; known are {', '.join(_GATEWAYS)}"
             )
         for key, least in _LEAST.items():
             value = getattr(self, key)

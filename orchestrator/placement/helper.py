@@ -176,7 +176,8 @@ class PlacementHelper:
         away = self._away.update(nodes, [node.name for node in self._fleet.nodes()])
         if not any(_waits(job, comment) for job, comment in jobs.values()):
             return away
-        return away | await self._slurm.down_nodes()
+        states = await self._slurm.node_states()
+        return away | {name for name, state in states.items() if state.startswith("down")}
 
     async def _displace(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Take a job that has not started off a node that is lost; a later round places it again."""

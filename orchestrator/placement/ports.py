@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
+from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 
 
@@ -51,6 +52,9 @@ class Slurm(Protocol):
     async def jobs(self) -> list[SlurmJob]:
         """Return all jobs that slurmctld knows."""
 
+    async def job(self, job_id: str) -> SlurmJob:
+        """Return one job, or the record of an array."""
+
     async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
         """Give a pending job its nodes and its GRES and note that."""
 
@@ -60,8 +64,11 @@ class Slurm(Protocol):
     async def unpin(self, name: str) -> None:
         """Take back which nodes a pending job must have."""
 
-    async def down_nodes(self) -> frozenset[str]:
-        """Return the names of the nodes that are down."""
+    async def node_states(self) -> Mapping[str, str]:
+        """Return the state of each node in small letters, as sinfo writes it: `idle`, `down*`."""
+
+    async def reservations(self) -> list[Reservation]:
+        """Return Slurm's reservations."""
 
     async def used(self) -> Mapping[tuple[str, str], int]:
         """Return how much of each typed GRES, as in `ilva:g0`, is in use on each node."""

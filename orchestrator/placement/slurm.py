@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 
 from slurm_interleave.client.core.errors import SlurmFailed
-from slurm_interleave.client.core.slurm_command import run_slurm
+from slurm_interleave.client.core.slurm_command import parse_release, run_slurm
+from slurm_interleave.orchestrator.placement.reservations import Reservation, parse_reservations
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
 
 _NODE, _USED = re.compile(r"NodeName=(\S+)"), re.compile(r"\bGresUsed=(\S+)")
 _TYPED = re.compile(r"(?:^|,)(\w+:[\w.-]+):(\d+)")
 # How much squeue writes of the task numbers of an array: all.
 _WHOLE = {"SLURM_BITSTR_LEN": "0"}
+# The one data_parser that 24.11 to 26.05 all have; 22.05 has none, and 26.11 drops this one.
+_PARSER, _PARSER_SINCE, _PARSER_UNTIL = "v0.0.42", (24, 11), (26, 5)
 
 
 def _leads(name: str) -> bool:
@@ -24,10 +27,24 @@ class SlurmCommands:
 
     def __init__(self, timeout_s: float = 10.0) -> None:
         self._timeout_s = timeout_s
+        self._json = ""  # how squeue is asked for it, once that is known
 
     async def jobs(self) -> list[SlurmJob]:
         """Return all jobs that slurmctld knows."""
-        return parse_squeue(await self._run("squeue", "--json"))
+        try:
+            self._json = self._json or _json_option(await self._run("squeue", "--version"))
+            return parse_squeue(await self._run("squeue", self._json))
+        except SlurmFailed:
+            self._json = ""  # another release may have been installed
+            raise
+
+    async def job(self, job_id: str) -> SlurmJob:
+        """Return one job, or the record of an array."""
+        # squeue 22.05 writes all of them with --json, whichever are asked for.
+        found = [job for job in await self.jobs() if job_id in (job.job_id, job.name)]
+        if not found:
+            raise SlurmFailed(f"squeue: job {job_id} is not known to slurmctld")
+        return found[0]
 
     async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
         """Give a pending job its nodes and its GRES and note that."""
@@ -50,11 +67,15 @@ class SlurmCommands:
         """Take back which nodes a pending job must have."""
         await self._run("scontrol", "update", f"JobId={name}", f"{'Exc' if _leads(name) else 'Req'}NodeList=")
 
-    async def down_nodes(self) -> frozenset[str]:
-        """Return the names of the nodes that are down."""
+    async def node_states(self) -> dict[str, str]:
+        """Return the state of each node in small letters, as sinfo writes it: `idle`, `down*`."""
         text = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N %T")
         rows = [line.split() for line in text.splitlines()]
-        return frozenset(row[0] for row in rows if len(row) == 2 and row[1].startswith("down"))
+        return {row[0]: row[1].lower() for row in rows if len(row) == 2}
+
+    async def reservations(self) -> list[Reservation]:
+        """Return Slurm's reservations."""
+        return parse_reservations(await self._run("scontrol", "--oneliner", "show", "reservation"))
 
     async def used(self) -> dict[tuple[str, str], int]:
         """Return how much of each typed GRES, as in `ilva:g0`, is in use on each node."""
@@ -83,3 +104,9 @@ class SlurmCommands:
             return await run_slurm(argv, self._timeout_s, _WHOLE)
         except OSError as error:
             raise SlurmFailed(f"{' '.join(argv[:3])}: cannot be run: {error}") from error
+
+
+def _json_option(version: str) -> str:
+    """Return how the squeue that says *version* of itself is asked for JSON."""
+    known = _PARSER_SINCE <= parse_release(version) <= _PARSER_UNTIL
+    return f"--json={_PARSER}" if known else "--json"

@@ -105,8 +105,8 @@ class FakeSlurm:
         self.pins[job_id] = Pin((), self.pins[job_id].gres)
         self.change(job_id, pinned=())
 
-    async def down_nodes(self) -> frozenset[str]:
-        return frozenset(self.nodes_down)
+    async def node_states(self) -> dict[str, str]:
+        return dict.fromkeys(self.nodes_down, "down*")
 
     async def used(self) -> dict[tuple[str, str], int]:
         started = [job_id for job_id, job in self.queue.items() if job.started and job_id in self.pins]

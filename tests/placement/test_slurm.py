@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 
 
@@ -39,13 +40,73 @@ async def test_the_values_reach_scontrol_as_arguments_whatever_they_hold(program
     ]
 
 
-async def test_a_node_is_down_by_what_sinfo_says_of_it_in_any_partition(programs: Path) -> None:
-    put(
-        programs / "sinfo",
-        'printf "%s\\n" "n1 idle" "n2 down*" "n2 down*" "n3 drained" "n4 mixed" "n5 down" ""',
-    )
+async def test_the_state_of_a_node_is_what_sinfo_says_of_it_in_any_partition(programs: Path) -> None:
+    put(programs / "sinfo", 'printf "%s\\n" "n1 idle" "n2 down*" "n2 down*" "n3 DRAINED" ""')
 
-    assert await SlurmCommands().down_nodes() == {"n2", "n5"}
+    assert await SlurmCommands().node_states() == {"n1": "idle", "n2": "down*", "n3": "drained"}
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [
+        ("slurm-wlm 22.05.8", "--json"),
+        ("slurm 24.05.4", "--json"),
+        ("slurm-wlm 24.11.5", "--json=v0.0.42"),
+        ("slurm 26.05.3", "--json=v0.0.42"),
+        ("slurm 26.11.0", "--json"),
+    ],
+)
+async def test_the_queue_is_asked_for_in_one_form_of_all_releases_that_have_it(
+    programs: Path, version: str, asked: str
+) -> None:
+    put(
+        programs / "squeue",
+        f"[ $1 = --version ] && echo {version} && exit\n"
+        f'echo "$@" >> {programs}/seen; echo "{{\\"jobs\\": []}}"',
+    )
+    commands = SlurmCommands()
+
+    assert [await commands.jobs(), await commands.jobs()] == [[], []]
+    assert (programs / "seen").read_text().split() == [asked, asked]
+
+
+async def test_after_a_failure_squeue_is_asked_for_its_release_again(programs: Path) -> None:
+    put(
+        programs / "squeue",
+        '[ $1 = --version ] && echo slurm 24.11.5 && exit; [ "$1" = --json ] && exit 0; exit 1',
+    )
+    commands = SlurmCommands()
+    with pytest.raises(SlurmFailed, match=r"squeue --json=v0\.0\.42: exit code 1"):
+        await commands.jobs()
+
+    put(programs / "squeue", "[ $1 = --version ] && echo slurm 26.11.0 && exit; echo '{\"jobs\": []}'")
+    assert await commands.jobs() == []
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+async def test_a_job_is_found_by_its_id(programs: Path, release: str) -> None:
+    queue = Path(__file__).parent / "squeue" / f"{release}.json"
+    put(programs / "squeue", f"[ $1 = --version ] && echo slurm {release}.1 && exit; cat {queue}")
+    known = await SlurmCommands().jobs()
+
+    assert [await SlurmCommands().job(job.job_id) for job in known] == known
+    with pytest.raises(SlurmFailed, match="job 999 is not known"):
+        await SlurmCommands().job("999")
+
+
+async def test_reservations_are_read_with_their_nodes(programs: Path) -> None:
+    put(
+        programs / "scontrol",
+        'echo "ReservationName=maint Nodes=n[1-2] NodeCnt=2 Users=root State=ACTIVE"\n'
+        'echo "ReservationName=later Nodes=(null) State=INACTIVE BurstBuffer=(null)"',
+    )
+    assert await SlurmCommands().reservations() == [
+        Reservation("maint", ("n1", "n2"), active=True),
+        Reservation("later", (), active=False),
+    ]
+
+    put(programs / "scontrol", "echo No reservations in the system")
+    assert await SlurmCommands().reservations() == []
 
 
 async def test_the_first_component_of_a_heterogeneous_job_is_pinned_by_what_it_excludes(
@@ -97,5 +158,5 @@ async def test_a_command_that_hangs_is_ended_at_its_deadline(programs: Path) -> 
 async def test_a_machine_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(SlurmFailed, match="squeue --json: cannot be run"):
+    with pytest.raises(SlurmFailed, match="squeue --version: cannot be run"):
         await SlurmCommands().jobs()
