@@ -19,10 +19,12 @@ import grpc
 from slurm_interleave.client.connect import open_aio_channel
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
+from slurm_interleave.client.core.hook_server import Verb as HookVerb
 from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.sim.settings import GIB, SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import environment, host_memory, requests, sockets
+from slurm_interleave.node_agent.about import about
 from slurm_interleave.node_agent.attendance import Register
 from slurm_interleave.node_agent.backends.channel import Channels
 from slurm_interleave.node_agent.backends.protocol import Backend
@@ -106,7 +108,8 @@ class Agent:
             stack.push_async_callback(self._orchestrator.close)
             await self._jobs.recover()
             await stack.enter_async_context(self._registrations)
-            hooks = {"job-start": self._job_start, "job-end": self._job_end}
+            hooks: dict[str, HookVerb] = {"job-start": self._job_start, "job-end": self._job_end}
+            hooks["about"] = about(self._config.node, self._backend, self._link)
             await stack.enter_async_context(HookServer(self._config.hook_socket, hooks))
             port = await stack.enter_async_context(self._tcp())
             metrics = serving_metrics(self._config.metrics, "agent", self._metrics)

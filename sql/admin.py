@@ -45,15 +45,16 @@ class Database:
 
     def count_before(self, moment: float) -> int:
         """Return how many slices ended before *moment*."""
-        self._require_head()
+        self.require_head()
         return slices.count_before(self._engine, moment)
 
     def prune(self, moment: float) -> Iterator[int]:
         """Delete the slices that ended before *moment*, some at each step; yield how many."""
-        self._require_head()
+        self.require_head()
         return slices.prune(self._engine, moment)
 
-    def _require_head(self) -> None:
+    def require_head(self) -> None:
+        """Raise `ConfigError` if its schema is not this release's."""
         with explained(self._engine), self._engine.connect() as db:
             found = migrate.revision(db)
         if found != migrate.HEAD:

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 from slurm_interleave.client.cli.clear_command import clear
+from slurm_interleave.client.cli.doctor_command import doctor
 from slurm_interleave.client.cli.drain_command import drain
 from slurm_interleave.client.cli.endpoints_command import endpoints
 from slurm_interleave.client.cli.register_command import register
@@ -75,6 +76,7 @@ def command(context: click.Context) -> None:
 
 
 command.add_command(clear)
+command.add_command(doctor)
 command.add_command(drain)
 command.add_command(endpoints)
 command.add_command(register)

@@ -175,14 +175,18 @@ class StatusRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("groups", "nodes", "differences")
+    __slots__ = ("groups", "nodes", "differences", "version", "now")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     differences: _containers.RepeatedCompositeFieldContainer[BookDifference]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., differences: _Optional[_Iterable[_Union[BookDifference, _Mapping]]] = ...) -> None: ...
+    version: str
+    now: float
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., differences: _Optional[_Iterable[_Union[BookDifference, _Mapping]]] = ..., version: _Optional[str] = ..., now: _Optional[float] = ...) -> None: ...
 
 class BookDifference(_message.Message):
     __slots__ = ("node", "gres", "booked", "used")

@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from slurm_interleave.orchestrator.placement.hostlist import expand
+from slurm_interleave.client.core.hostlist import expand
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 

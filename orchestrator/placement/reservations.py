@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from slurm_interleave.orchestrator.placement.hostlist import expand
+from slurm_interleave.client.core.hostlist import expand
 
 _WORD = re.compile(r"(\w+)=(\S*)")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from google.protobuf.message import Message
@@ -26,6 +27,8 @@ from slurm_interleave.orchestrator.services.convert import call_name, slice_filt
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
 from slurm_interleave.sql.rows import Key, Part
+
+_VERSION = version("slurm-interleave")
 
 
 class InterleaveService(rpc.InterleaveServicer):
@@ -174,6 +177,8 @@ class InterleaveService(rpc.InterleaveServicer):
             groups=[group_status(core, name, self._arbiter.now()) for name in seen],
             nodes=[self._node(link, caller) for link in self._links.all()],
             differences=[pb.BookDifference(**vars(one)) for one in self._differences(caller)],
+            version=_VERSION,
+            now=self._arbiter.now(),
         )
 
     def _differences(self, caller: Caller) -> list[Difference]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,14 @@ async def test_a_waiter_hears_its_place_until_the_grant(client: Client, n1: Fake
 async def _rest(call: Any) -> Any:
     while (update := await call.read()) is not grpc.aio.EOF:
         yield update
+
+
+async def test_the_status_says_which_release_answers_and_what_time_it_has(client: Client) -> None:
+    before = time.time()
+    reply = await client.status()
+
+    assert reply.version == version("slurm-interleave")
+    assert before <= reply.now <= time.time()
 
 
 async def test_a_phase_is_cut_to_printable_text(client: Client, n1: FakeAgent) -> None:

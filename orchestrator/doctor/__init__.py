@@ -1,0 +1,1 @@
+"""What `interleave doctor` checks of Slurm and of the database."""
