@@ -24,12 +24,19 @@ def findings(host: Host) -> Iterator[Finding]:
     except ConfigError as bad:
         yield error("agent's configuration", str(bad), "mend the file; all hosts have the same one")
         return
-    if not (host.node or config.state_dir.joinpath("agent.lock").exists()):
+    if not (host.node or _was_started(config)):
         yield ok("agent", "none was ever started here; on a compute node of another name: --node")
         return
     yield _agent(config)
     if config.backend == "cuda":
         yield from _cuda(cuda)
+
+
+def _was_started(config: AgentConfig) -> bool:
+    try:
+        return (config.state_dir / "agent.lock").exists()
+    except PermissionError:  # others than root may not look into it
+        return True
 
 
 def _agent(config: AgentConfig) -> Finding:

@@ -30,10 +30,10 @@ def findings(host: Host) -> Iterator[Finding]:
     except ConfigError as bad:
         yield error("orchestrator's configuration", str(bad), "mend the file; all hosts have the same one")
         return
+    if config.socket.exists():  # it runs here, or did
+        yield from _database(config)
     if not placement.enabled:
         yield ok("slurm", "[placement] enabled is off: Slurm is not used")
-        if config.socket.exists():
-            yield from _database(config)
         return
     try:
         facts = asyncio.run(gather(placement.partition))
@@ -43,7 +43,7 @@ def findings(host: Host) -> Iterator[Finding]:
     head, node = facts.is_head(host.name), (host.node or host.name) in (facts.partition or ())
     yield from checks.findings(facts, placement, head=head, node=node)
     yield from asyncio.run(_through_gateway(host, placement, facts))
-    if head:
+    if head and not config.socket.exists():
         yield from _database(config)
 
 

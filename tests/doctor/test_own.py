@@ -31,7 +31,10 @@ def answer(**changes: Any) -> Answer:
         ({"ahead_s": -20.0}, {"orchestrator": "ok", "clock": "warning"}),
         ({"ahead_s": -301.0}, {"orchestrator": "ok", "clock": "error"}),
         ({"version": "1.1"}, {"orchestrator": "warning", "clock": "ok"}),
-        ({"version": ""}, {"orchestrator": "warning"}),  # an older one does not say the time either
+        (
+            {"version": "", "ahead_s": -1.7e9},
+            {"orchestrator": "warning"},
+        ),  # an older one does not say the time either
     ],
 )
 def test_an_answer_is_judged_by_its_version_and_its_clock(

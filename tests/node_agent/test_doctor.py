@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,25 @@ def test_where_no_agent_was_ever_started_none_is_missed(tmp_path: Path) -> None:
     (tmp_path / "agent.lock").touch()
     [found] = findings(host)
     assert (found.level, found.advice) == (Level.ERROR, "start interleave-agent here")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become nobody")
+def test_who_may_not_ask_the_agent_is_told_to_do_it_as_root() -> None:
+    # Not below pytest's folders, which nobody but their owner may enter.
+    with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX) as agent:
+        folder = Path(name)
+        folder.chmod(0o755)
+        agent.bind(f"{folder}/agent.sock")
+        agent.listen()
+        (folder / "agent.sock").chmod(0o600)
+        host = replace(configured(folder), node="n1")
+        os.seteuid(65534)
+        try:
+            found = list(findings(host))
+        finally:
+            os.seteuid(0)
+
+    assert [(one.level, one.advice) for one in found] == [(Level.WARNING, "run interleave doctor as root")]
 
 
 def test_what_the_cuda_backend_lacks_is_named(tmp_path: Path) -> None:
