@@ -28,6 +28,8 @@ class Pyslurm:
 
     async def job(self, job_id: str) -> SlurmJob:
         """Return one job, or the record of an array."""
+        if not job_id.isdecimal():
+            return await self._commands.job(job_id)
         return _job(await self._worker.ask("job", int(job_id)))
 
     async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:

@@ -225,6 +225,15 @@ async def test_what_pyslurm_can_change_it_changes_and_the_commands_do_the_rest(
     ]
 
 
+async def test_a_task_of_an_array_is_looked_up_by_its_name_and_not_as_a_number(
+    site: Site, chosen: Gateway
+) -> None:
+    put(site.folder / "squeue", "[ $1 = --version ] && echo slurm 25.11.2 && exit; echo '{\"jobs\": []}'")
+
+    with pytest.raises(SlurmFailed, match="squeue: job 1_7 is not known"):
+        await chosen.slurm.job("1_7")
+
+
 async def test_a_refusal_comes_with_slurms_words_and_the_next_call_is_answered(chosen: Gateway) -> None:
     with pytest.raises(SlurmFailed, match="pyslurm: release 99: RPCError: Invalid job id specified"):
         await chosen.slurm.release("99")

@@ -44,6 +44,9 @@ def test_all_is_well_where_all_is_installed(cluster: Cluster) -> None:
     }  # fmt: skip
     assert wanted | {f"job {job}"} == found.keys()
     assert "commands (" in found["gateway"][0]["text"]
+    chosen = [line for line in cluster.logs("interleaved", 10_000).splitlines() if "gateway.chosen" in line]
+    assert chosen
+    assert all("gateway=commands" in line for line in chosen)
     assert "RUNNING" in found[f"job {job}"][0]["text"]
     assert "group looked-at" in found[f"job {job}"][0]["text"]
 
