@@ -16,6 +16,7 @@ from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 from tests.placement.test_slurm import put
 
 HERE = Path(__file__).parent
+PATIENT_S = 60.0  # a busy machine starts a Python slowly
 NOTE = "interleave:v1;group=g;nodes=1;devices=1;role=;state=held"
 HELD = {
     "id": 17,
@@ -70,7 +71,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 @pytest.fixture
 async def chosen(site: Site) -> AsyncIterator[Gateway]:
     site.has(jobs=[HELD])
-    found = await choose("auto")
+    found = await choose("auto", PATIENT_S)
     yield found
     await found.close()
 
@@ -94,12 +95,12 @@ async def test_else_the_commands_are_and_it_is_said_why(
     site.has(**given)
     site.release(release)
 
-    found = await choose("auto")
+    found = await choose("auto", PATIENT_S)
 
     assert found.name == "commands"
     assert why in found.why
     with pytest.raises(ConfigError, match=r"gateway = .pyslurm.: "):
-        await choose("pyslurm")
+        await choose("pyslurm", PATIENT_S)
     assert (await choose("commands")).why == "as configured"
 
 
@@ -108,7 +109,7 @@ async def test_without_pyslurm_no_process_is_started_for_it(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
-    assert (await choose("auto")).why == "pyslurm is not installed"
+    assert (await choose("auto", PATIENT_S)).why == "pyslurm is not installed"
 
 
 async def test_a_job_is_read_as_squeue_would_have_it(chosen: Gateway) -> None:
@@ -145,7 +146,7 @@ async def test_a_record_has_the_name_that_scontrol_knows_it_by(
     site: Site, raw: dict[str, Any], name: str
 ) -> None:
     site.has(jobs=[{**HELD, **raw}])
-    found = await choose("auto")
+    found = await choose("auto", PATIENT_S)
 
     [job] = await found.slurm.jobs()
     await found.close()
@@ -168,7 +169,7 @@ async def test_the_one_word_for_a_state_means_what_the_words_of_squeue_mean(
     site: Site, state: str, said: str
 ) -> None:
     site.has(jobs=[{**HELD, "state": state}])
-    found = await choose("auto")
+    found = await choose("auto", PATIENT_S)
 
     [job] = await found.slurm.jobs()
     await found.close()
@@ -188,7 +189,7 @@ async def test_a_dependency_counts_as_long_as_there_is_a_job_to_wait_for(
     site: Site, parsed: dict[str, Any] | None, waits: str
 ) -> None:
     site.has(jobs=[{**HELD, "dependencies": parsed}])
-    found = await choose("auto")
+    found = await choose("auto", PATIENT_S)
 
     [job] = await found.slurm.jobs()
     await found.close()
@@ -246,7 +247,7 @@ async def test_nodes_and_reservations_are_read(site: Site) -> None:
         nodes=[{"name": "n1", "state": "IDLE+DRAIN"}, {"name": "n2", "state": "DOWN*"}],
         reservations=[{"name": "maint", "nodes": "n[1-2]", "is_active": True}],
     )
-    found = await choose("auto")
+    found = await choose("auto", PATIENT_S)
 
     assert await found.slurm.node_states() == {"n1": "idle+drain", "n2": "down*"}
     assert await found.slurm.reservations() == [Reservation("maint", ("n1", "n2"), active=True)]
@@ -267,12 +268,12 @@ async def test_a_process_that_dies_fails_one_call_and_another_is_started_for_the
 
 async def test_a_call_that_hangs_is_ended_and_leaves_no_answer_for_the_next(site: Site) -> None:
     site.has(jobs=[HELD], hangs="job")
-    found = await choose("auto", timeout_s=5.0)
+    found = await choose("auto", PATIENT_S)
     assert found.worker is not None
     found.worker._timeout_s = 0.2
     with pytest.raises(SlurmFailed, match=r"pyslurm: job 17: no answer within 0\.2 s"):
         await found.slurm.job("17")
 
-    found.worker._timeout_s = 10.0
+    found.worker._timeout_s = PATIENT_S
     assert [job.job_id for job in await found.slurm.jobs()] == ["17"]
     await found.close()
