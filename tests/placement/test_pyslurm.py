@@ -85,7 +85,7 @@ async def test_where_it_is_installed_and_fits_pyslurm_is_chosen(chosen: Gateway)
     [
         ({}, "slurm-wlm 22.05.8", "pyslurm 25.11.2 is for another Slurm than 22.05"),
         ({"version": "24.11.0"}, "slurm 25.11.2", "pyslurm 24.11.0 is for another Slurm than 25.11"),
-        ({"fatal": "fatal: no slurm.conf"}, "slurm 25.11.2", "exit code 1): fatal: no slurm.conf"),
+        ({"fatal": "fatal: no slurm.conf"}, "slurm 25.11.2", "): fatal: no slurm.conf"),
         ({}, "nothing to say", "'nothing to say' holds no Slurm release"),
     ],
 )
@@ -259,7 +259,7 @@ async def test_a_process_that_dies_fails_one_call_and_another_is_started_for_the
 ) -> None:
     await chosen.close()
     site.has(dies="jobs")
-    with pytest.raises(SlurmFailed, match=r"pyslurm: jobs: .*exit code 1\): fatal: slurmctld sent garbage"):
+    with pytest.raises(SlurmFailed, match=r"pyslurm: jobs: .*exit code \d+\): fatal: slurmctld sent garbage"):
         await chosen.slurm.jobs()
 
     site.has(dies="")
