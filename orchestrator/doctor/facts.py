@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_interleave.client.core.hostlist import expand
 from slurm_interleave.client.core.slurm_command import parse_release, run_slurm
 from slurm_interleave.orchestrator.doctor.elf import plugin_release
-from slurm_interleave.client.core.hostlist import expand
 
 _TIMEOUT_S = 10.0
 _SETTING = re.compile(r"(\w+)(?:\[\d+\])?\s*= ?(.*)")
