@@ -35,7 +35,8 @@ from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.events import JobOver
 from slurm_interleave.orchestrator.core.rules import Rules, with_groups
 from slurm_interleave.orchestrator.links import Links
-from slurm_interleave.orchestrator.members import RegisteredMembers
+from slurm_interleave.orchestrator.members import RegisteredMembers, TurnFigures
+from slurm_interleave.orchestrator.placement.accounts import Accounts
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.gateway import choose
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
@@ -82,6 +83,7 @@ class Orchestrator:
         self.reservations = Reservations(self.arbiter, store.all(Reservation))
         self._gate = Gate(config, self.arbiter.core)
         self._helper: PlacementHelper | None = None
+        self._accounts = Accounts(SlurmCommands(), TurnFigures(self.arbiter).of)
         if placement.enabled:
             self._helper = PlacementHelper(
                 slurm or SlurmCommands(),
@@ -89,6 +91,7 @@ class Orchestrator:
                 self.links,
                 RegisteredMembers(self.arbiter),
                 placement,
+                over=self._accounts.over,
             )
 
     async def run(self) -> None:
@@ -99,6 +102,7 @@ class Orchestrator:
         if self._helper is not None:
             tasks.append(asyncio.create_task(self._helper.run(), name="placement"))
             tasks.append(asyncio.create_task(self._nudge(self._helper), name="nudge"))
+            tasks.append(asyncio.create_task(self._accounts.run(), name="accounts"))
         try:
             hooks = {"job-over": self._job_over}
             async with (

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.placement.figures import Figures
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+from slurm_interleave.sql.rows import Slice
+from slurm_interleave.sql.store import SliceFilter
 
 
 class RegisteredMembers:
@@ -39,3 +42,18 @@ class RegisteredMembers:
             yield ev.Suspended(now, job.job_id, suspended)
         if members and (nameless or weight not in (0, known)):
             yield ev.Weigh(now, job.job_id, weight, job.account)
+
+
+class TurnFigures:
+    """What jobs had of their turns, from the arbiter's memory."""
+
+    def __init__(self, arbiter: Arbiter) -> None:
+        self._arbiter = arbiter
+
+    async def of(self, job_id: str) -> Figures:
+        """Return the figures of a job."""
+        figures = Figures()
+        async for page in self._arbiter.slices(SliceFilter(job_ids=(job_id,))):
+            slices = [row for row in page if isinstance(row, Slice)]  # and no sums, which nobody asked for
+            figures = figures.plus(slices, self._arbiter.now())
+        return figures

@@ -12,8 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lab import accounting as lab_accounting
 from lab import hooks, interleave_conf, slurm_conf
 from lab.base import Lab
+from lab.databases import MariaDB
 from lab.interleave_conf import SimSettings
 from lab.jobs import SlurmJobs
 from lab.processes import Daemon, LabError, free_ports, wait_until
@@ -50,6 +52,7 @@ class Cluster(Lab, SlurmJobs):
         cgroups: bool = False,
         config: Mapping[str, Mapping[str, Any]] | None = None,
         slurm: Sequence[str] = (),
+        accounting: MariaDB | None = None,
     ) -> Iterator[Cluster]:
         """Start a cluster under *root* (default: a new temporary folder) and end it with the context.
 
@@ -57,12 +60,13 @@ class Cluster(Lab, SlurmJobs):
         fake GPUs, which *members* jobs share. With *interleave*, `interleaved` and one agent a
         node run too, and *config* is added to the tables of their configuration. With *cgroups* Slurm keeps
         each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). *slurm* is
-        added to slurm.conf. Raises `LabError` with the end of the log of what did not start.
+        added to slurm.conf. With *accounting* a slurmdbd runs too, with its data there. Raises `LabError`
+        with the end of the log of what did not start.
         """
         reason = why_not()
         if reason:
             raise LabError(reason)
-        names = ("slurmctld", "interleaved", *nodes, *plain_nodes)
+        names = ("slurmctld", "interleaved", "slurmdbd", *nodes, *plain_nodes)
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         with Scratch(root) as scratch:
             version = slurm_conf.slurm_version()
@@ -70,9 +74,10 @@ class Cluster(Lab, SlurmJobs):
                 scratch.root, tuple(nodes), tuple(plain_nodes), devices, version, ports, members, cgroups
             )
             cluster = cls(scratch, layout)
-            cluster._write(sim or SimSettings(), interleave, config or {}, slurm)
+            more = [*slurm, *(lab_accounting.lines(layout) if accounting else ())]
+            cluster._write(sim or SimSettings(), interleave, config or {}, more)
             try:
-                cluster._launch(interleave)
+                cluster._launch(interleave, accounting)
                 yield cluster
             finally:
                 cluster.stop_all()
@@ -105,8 +110,10 @@ class Cluster(Lab, SlurmJobs):
         }
         interleave_conf.write(self.config, tables, config)
 
-    def _launch(self, interleave: bool) -> None:
+    def _launch(self, interleave: bool, accounting: MariaDB | None) -> None:
         self.launch([self._munged()])
+        if accounting is not None:
+            self.launch([lab_accounting.daemon(self.layout, accounting, self.env, _listens)])
         every = (*self.layout.nodes, *self.layout.plain_nodes)
         daemons = [self._slurmctld(), *(self._slurmd(node) for node in every)]
         if interleave:

@@ -105,7 +105,12 @@ class MariaDB(DatabaseServer):
 
     def url(self, name: str) -> str:
         """Return the URL of database *name*."""
-        return f"mariadb://root@/{name}?unix_socket={self.folder}/socket"
+        return f"mariadb://root@/{name}?unix_socket={self.socket}"
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.folder / "socket"
 
     def _make(self) -> Sequence[str]:
         options = ("--auth-root-authentication-method=normal", "--skip-test-db")

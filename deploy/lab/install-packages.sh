@@ -18,7 +18,7 @@ for word; do
     case $word in
     --optional) optional=yes ;;
     --databases)
-        packages="mariadb-server-core mariadb-client-core postgresql"
+        packages="mariadb-server-core mariadb-client-core postgresql slurmdbd"
         what="database servers"
         ;;
     *)
@@ -67,7 +67,7 @@ allow_starts() {
 disable_new() {
     for package in $missing; do
         case $package in
-        slurmctld | slurmd | munge | postgresql) update-rc.d "$package" disable >>"$log" 2>&1 || : ;;
+        slurmctld | slurmd | slurmdbd | munge | postgresql) update-rc.d "$package" disable >>"$log" 2>&1 || : ;;
         esac
     done
 }

@@ -4,7 +4,8 @@
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`, which becomes
 `state=released` after its release: from then on, a hold is its user's. After the role come `backend=` and
 `max_wait=` (seconds) where the job was submitted with them, and before the state of a held one `why=`, where
-a rule of the site keeps it from a place.
+a rule of the site keeps it from a place. In Slurm's accounting it ends with `state=ended` and what the job
+had of its turns (`figures.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from slurm_interleave.client.core.names import GroupName, parse_group_name
 from slurm_interleave.orchestrator.placement.plan import Placement
 
 _PREFIX = "interleave:v1;"
-HELD, PLACED, RELEASED = "held", "placed", "released"
+HELD, PLACED, RELEASED, ENDED = "held", "placed", "released", "ended"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class AdminComment:
     indices: tuple[int, ...] = ()
     why: str = ""
     """Which rule keeps it from a place."""
+    figures: str = ""
+    """What it had of its turns, once it is over."""
 
     def placed(self, placement: Placement) -> AdminComment:
         """Return the comment of the job once it has its place, and a group if it left that open."""
@@ -50,6 +53,10 @@ class AdminComment:
     def refused(self, why: str) -> AdminComment:
         """Return the comment of the held job with the rule that keeps it from a place; empty: none does."""
         return replace(self, why=why.replace(";", ","))
+
+    def ended(self, figures: str) -> AdminComment:
+        """Return the comment of the job once it is over, with what it had of its turns."""
+        return replace(self, state=ENDED, why="", figures=figures)
 
     def held_again(self) -> AdminComment:
         """Return the comment of the job as it was submitted, in the group that it came into."""
@@ -73,7 +80,8 @@ def format_comment(comment: AdminComment) -> str:
     if comment.why:
         fields.append(("why", comment.why))
     fields.append(("state", comment.state))
-    return _PREFIX + ";".join(f"{key}={value}" for key, value in fields)
+    text = ";".join(f"{key}={value}" for key, value in fields)
+    return f"{_PREFIX}{text};{comment.figures}" if comment.figures else _PREFIX + text
 
 
 def parse_comment(text: str) -> AdminComment | None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from slurm_interleave.client.core.errors import BadName, SlurmFailed
 from slurm_interleave.orchestrator.placement.admin_comment import (
@@ -53,9 +53,11 @@ class PlacementHelper:
         members: Members,
         config: PlacementConfig,
         clock: Callable[[], float] = time.monotonic,
+        over: Callable[[Placement, Sequence[SlurmJob]], None] = lambda _placement, _queue: None,
     ) -> None:
+        """*over* is told of each job that is over, and of the queue in which it may still be."""
         self._slurm, self._book, self._fleet, self._config = slurm, book, fleet, config
-        self._members = members
+        self._members, self._over = members, over
         self._nudged = asyncio.Event()
         # What was logged last for each job, so that a lasting failure is logged once.
         self._reported: dict[str, str] = {}
@@ -83,9 +85,11 @@ class PlacementHelper:
         """Bring book, agents and Slurm together once. Raises `SlurmFailed` if the queue cannot be read."""
         # The book first: what it holds was in the queue before, so what the queue lacks is over.
         book = {placement.job_id: placement for placement in await self._book.placements()}
-        jobs = self._ours(await self._slurm.jobs())
+        queue = await self._slurm.jobs()
+        jobs = self._ours(queue)
         self._members.heard([job for job, _ in jobs.values()])
         for job_id in [job_id for job_id in book if job_id not in jobs]:
+            self._over(book[job_id], queue)
             await self._drop(book.pop(job_id))
         with self._reports("gres"):
             await self.audit.look(jobs, book.values())

@@ -11,6 +11,7 @@ from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeu
 
 _NODE, _USED = re.compile(r"NodeName=(\S+)"), re.compile(r"\bGresUsed=(\S+)")
 _TYPED = re.compile(r"(?:^|,)(\w+:[\w.-]+):(\d+)")
+_SLURMDBD = re.compile(r"^AccountingStorageType\s*=\s*accounting_storage/slurmdbd\s*$", re.MULTILINE)
 # How much squeue writes of the task numbers of an array: all.
 _WHOLE = {"SLURM_BITSTR_LEN": "0"}
 # The one data_parser that 24.11 to 26.05 all have; 22.05 has none, and 26.11 drops this one.
@@ -98,6 +99,24 @@ class SlurmCommands:
     async def hold(self, name: str) -> None:
         """Keep a pending job from starting."""
         await self._run("scontrol", "hold", name)
+
+    async def keeps_jobs(self) -> bool:
+        """Tell whether Slurm has a slurmdbd, which keeps jobs for sacct."""
+        return bool(_SLURMDBD.search(await self._run("scontrol", "show", "config")))
+
+    async def account(self, job_id: str, admin_comment: str) -> bool:
+        """Write the admin comment of a job into Slurm's accounting; False: that does not know its end yet."""
+        options = ("--noheader", "--parsable2", "--allocations", "--format=End", f"--jobs={job_id}")
+        if set(await self._lines("sacct", *options)) & {"", "Unknown"}:
+            return False
+        where = ("where", f"jobid={job_id}")
+        await self._run(
+            "sacctmgr", "--immediate", "modify", "job", *where, "set", f"AdminComment={admin_comment}"
+        )
+        return True
+
+    async def _lines(self, *argv: str) -> list[str]:
+        return (await self._run(*argv)).strip().split("\n")
 
     async def _run(self, *argv: str) -> str:
         try:

@@ -59,6 +59,7 @@ async def test_the_place_of_a_job_that_is_over_goes_to_one_that_waits() -> None:
 
     assert list(world.book.kept) == ["2"]
     assert list(world.fleet.reserved) == ["2"]
+    assert world.over == ["1"]
 
 
 async def test_a_job_that_slurm_has_forgotten_loses_its_place(world: World) -> None:

@@ -55,6 +55,7 @@ async def test_a_job_that_waits_on_a_node_that_went_down_is_placed_elsewhere(wor
     assert world.slurm.queue["1"].started
     assert world.slurm.pins["1"].nodes == world.book.kept["1"].nodes == ("n2",)
     assert world.slurm.queue["1"].admin_comment.endswith(";state=released")
+    assert world.over == []  # it only moved: nothing of it is accounted for
 
 
 async def test_with_no_other_node_a_job_of_a_node_that_went_down_waits_held_without_a_pin() -> None:

@@ -19,12 +19,19 @@ class World:
         self.slurm, self.book = FakeSlurm(self.steps), FakeBook(self.steps)
         self.fleet = FakeFleet(*(nodes or (N1, N2)), steps=self.steps)
         self.members = FakeMembers()
+        self.over: list[str] = []  # jobs that are to be accounted for
         self.now = 0.0
         self.helper = self.new_helper()
 
     def new_helper(self) -> PlacementHelper:
         return PlacementHelper(
-            self.slurm, self.book, self.fleet, self.members, self.config, clock=lambda: self.now
+            self.slurm,
+            self.book,
+            self.fleet,
+            self.members,
+            self.config,
+            clock=lambda: self.now,
+            over=lambda placement, _queue: self.over.append(placement.job_id),
         )
 
     def restart(self) -> None:
