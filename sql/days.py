@@ -5,6 +5,7 @@ A day is one of the local calendar where the orchestrator is. Forgetting slices 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -146,8 +147,8 @@ def _sums(engine: sa.Engine, wanted: SliceFilter) -> Iterator[rows.Day]:
         yield from _read(engine, replace(wanted, ended_before=beginning(first)))
     yield from _kept(engine, wanted, first, last)
     if last is not None:
-        # Half a microsecond, about what a moment of today is known to: a day's first moment is of that day.
-        yield from _read(engine, replace(wanted, start=beginning(last) - 5e-7))
+        # A day's first moment is of that day, and *start* is what comes before.
+        yield from _read(engine, replace(wanted, start=math.nextafter(beginning(last), 0)))
 
 
 def _read(engine: sa.Engine, wanted: SliceFilter) -> Iterator[rows.Day]:

@@ -124,6 +124,14 @@ def test_what_is_kept_and_read_is_what_the_slices_add_up_to(store: Store, wanted
     assert all(got[key] == pytest.approx(expected[key]) for key in got)
 
 
+def test_a_turn_that_ends_as_a_day_begins_is_counted_once(store: Store) -> None:
+    begins = beginning(20260310)
+    store.record(put(turn(1, begins), turn(2, begins - 3e-7), turn(3, begins + 1e-6)), 3)
+
+    for wanted in ({"end": NOON}, {"start": begins - 3600}, {"start": begins - 3600, "end": NOON}, {}):
+        assert sum(day.turns for day in read(store, **wanted)) == 3
+
+
 def test_days_come_in_pages(store: Store) -> None:
     given = [turn(n, NOON + n, job_id=f"j{n}") for n in range(1, PAGE + 11)]
     store.record(put(*given), PAGE + 10)
