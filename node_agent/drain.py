@@ -58,6 +58,8 @@ class Drains:
             image = await self._save(order.job_id, order.attempt)
         except (InterleaveError, OSError) as error:
             log.warning("drain.failed", extra={"job": order.job_id, "reason": str(error)})
+            if (job := self._state.jobs.get(order.job_id)) is not None:
+                self._report(job)  # its state may not have come back
             return pb.DrainUpdate(job_id=order.job_id, error=str(error))
         seconds = time.monotonic() - began
         log.info(

@@ -74,14 +74,18 @@ def command() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def drains(
-    folder: Path, program: Criu, slurm: Slurm | None = None, backend: Backend | None = None
+    folder: Path,
+    program: Criu,
+    slurm: Slurm | None = None,
+    backend: Backend | None = None,
+    report: Callable[[Job], None] = lambda _: None,
 ) -> tuple[Drains, Job]:
     state = State(folder / "state")
     job = Job(Request(JOB, "demo", "", (0,), os.getuid(), 0), "a", "token")
     state.jobs[JOB] = job
     moving = Operations(state, backend or NoopBackend("n1", 1), 5.0, lambda *_: None)
     images = Images(folder / "images")
-    return Drains(state, moving, images, program, (slurm or Slurm()).requeue), job
+    return Drains(state, moving, images, program, (slurm or Slurm()).requeue, report), job
 
 
 def stands_still(process: subprocess.Popen[bytes]) -> bool:
@@ -158,6 +162,17 @@ async def test_a_job_that_slurm_does_not_requeue_runs_on(
     assert "presently disabled" in update.error
     assert not stands_still(command)
     assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is None
+
+
+async def test_where_the_state_of_a_job_is_that_was_not_saved_is_told(tmp_path: Path) -> None:
+    told: list[Context] = []
+    saves, job = drains(tmp_path, Criu("criu", 5.0), report=lambda job: told.append(job.context.state))
+    job.context = JobContext(Context.SAVED, 5)  # it could not be brought back
+
+    answer = await saves.save(pb.Drain(job_id=JOB, attempt="a"))
+
+    assert answer.error
+    assert told == [job.context.state]
 
 
 async def test_a_save_that_is_given_up_leaves_nothing(
