@@ -13,7 +13,7 @@ from slurm_interleave.node_agent.backends.protocol import Backend, Device, Targe
 from slurm_interleave.node_agent.contexts import Outcome, Seen
 from slurm_interleave.node_agent.state import State
 from tests.simulation.dice import Dice
-from tests.simulation.loop import Process
+from tests.simulation.loop import PROCESS, Process
 
 if TYPE_CHECKING:
     from slurm_interleave.node_agent.agent import Agent
@@ -132,7 +132,8 @@ class WorldBackend(Backend):
 
     async def _move(self, target: Target, start: Context, during: Context, end: Context) -> Outcome:
         dice, memory = self._dice, self._node.memories[target.job]
-        if memory.where is not start:
+        agent = PROCESS.get()
+        if memory.where is not start or (agent is not None and not agent.alive):  # what is dead moves nothing
             return Outcome(memory.where)
         memory.before = start
         if during is Context.RESTORING:
