@@ -75,6 +75,7 @@ class Links:
         old = self._links.get(link.node)
         if old is not None:
             old.end()
+            self._lose_drains(link.node)
         self._links[link.node] = link
         self.changed.set()
 
@@ -83,13 +84,19 @@ class Links:
         if self._links.get(link.node) is not link:
             return False
         del self._links[link.node]
-        for (node, job_id), answer in self._drains.items():
-            if node == link.node:
-                self._answer(
-                    answer, pb.DrainUpdate(job_id=job_id, error=f"the agent of node {node} went away")
-                )
+        self._lose_drains(link.node)
         self.changed.set()
         return True
+
+    def is_up(self, node: str) -> bool:
+        """Tell whether the node's agent is connected."""
+        return node in self._links
+
+    def _lose_drains(self, lost: str) -> None:
+        for (node, job_id), answer in self._drains.items():
+            if node == lost:
+                text = f"the agent of node {node} went away"
+                self._answer(answer, pb.DrainUpdate(job_id=job_id, error=text))
 
     def all(self) -> Iterable[Link]:
         """Return the connected agents."""

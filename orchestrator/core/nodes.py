@@ -67,6 +67,7 @@ class Nodes:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
         for job in event.jobs:
             self.register(event.node, job, event.at, hello=True)
+            state.draining.discard(job.job_id)  # who saved it when its link was lost has begun anew
         self._touch(event.node)
         self._switches.node_up(event.node)
         self._clears.node_up(event.node)

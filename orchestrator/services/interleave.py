@@ -137,14 +137,17 @@ class InterleaveService(rpc.InterleaveServicer):
                 yield await self._drain(node, part)
 
     async def _drain(self, node: str, part: Part) -> pb.DrainUpdate:
-        """Have a job's processes saved. Until they are gone, or go on, it gets no turn."""
+        """Have a job's processes saved. Until they are gone, or go on, it gets no turn.
+
+        Where its agent went away meanwhile, until that says in its next hello where the job's state is.
+        """
         arbiter, saved = self._arbiter, False
         await arbiter.tell(Draining(arbiter.now(), part.job_id, True))
         try:
             update = await self._links.drain(node, part.job_id, part.attempt)
             saved = update.ok
         finally:
-            if not saved:
+            if not saved and self._links.is_up(node):
                 arbiter.post(Draining(arbiter.now(), part.job_id, False))
         return update
 

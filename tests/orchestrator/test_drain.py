@@ -75,6 +75,31 @@ async def test_an_agent_that_goes_away_meanwhile_is_named(client: Client, n1: Fa
     assert "the agent of node n1 went away" in (await updates.read()).error
 
 
+@pytest.mark.parametrize("cut", ["first", "never"], ids=["it is cut off first", "a new agent comes first"])
+async def test_a_job_whose_agent_went_away_meanwhile_gets_its_turn_when_the_agent_is_back(
+    client: Client, n1: FakeAgent, cut: str
+) -> None:
+    updates = drain(client)
+    await asyncio.wait_for(n1.drains.get(), 10)
+    waiting = client.acquire("a")
+    while not (await waiting.read()).queued.reason:
+        pass
+
+    if cut == "first":
+        await n1.close()
+        assert "the agent of node n1 went away" in (await updates.read()).error
+    again = FakeAgent(client.address, "n1")
+    again.jobs = n1.jobs
+    await again.connect()
+
+    if cut == "never":
+        assert "the agent of node n1 went away" in (await updates.read()).error
+    while not (update := await waiting.read()).HasField("granted"):
+        pass
+    assert update.granted.epoch
+    await again.close()
+
+
 async def test_a_node_without_an_agent_is_refused(client: Client, n1: FakeAgent) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="agent is not connected"):
         await drain(client, "n9").read()

@@ -9,7 +9,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench, granted, places
+from tests.orchestrator.core.bench import Bench, granted, places, report
 from tests.orchestrator.core.turns import Turns
 
 
@@ -144,6 +144,16 @@ def test_a_job_that_is_being_drained_gets_no_turn_until_it_goes_on() -> None:
 
     assert places(bench.acquire("A")) == [({1}, 0, "the job's processes are being saved")]
     assert granted(bench.tell(ev.Draining(bench.at, "A", False))) == ["A"]
+
+
+def test_a_job_whose_agent_is_lost_while_it_is_drained_gets_no_turn_until_the_agent_is_back() -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.tell(ev.Draining(bench.at, "A", True))
+    bench.acquire("A")
+
+    assert granted(bench.tell(ev.NodeDown(bench.at, "n1"))) == []
+    assert granted(bench.node_up("n1", report("A", nodes=("n1",)))) == ["A"]
 
 
 def test_others_do_not_wait_for_a_job_that_is_being_drained() -> None:
