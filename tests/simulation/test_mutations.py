@@ -21,8 +21,6 @@ from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.state import Remembered, State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.turns import Turns
-from slurm_interleave.orchestrator.core.waits import Waits
-from slurm_interleave.orchestrator.core.word import Word
 from slurm_interleave.sql import rows
 from tests.simulation.observer import Violation
 from tests.simulation.world import simulate
@@ -110,10 +108,6 @@ def answered_in_part(true: Any, arbiter: Arbiter, command: Command) -> None:
     true(arbiter, replace(command, also=()) if isinstance(command, Grant) else command)
 
 
-def no_cycle(true: Any, waits: Waits, job: str, keeping: Any, devices: Any) -> Any:
-    return waits.behind(keeping) if keeping else {}
-
-
 MUTATIONS = {
     "a grant without a switch": Mutation(Turns, "_foreign_contexts", no_switch),
     "a yield with an old epoch counts": Mutation(Calls, "yield_", any_epoch),
@@ -128,9 +122,7 @@ MUTATIONS = {
     "a failed move counts as made": Mutation(Switches, "done", all_went_well),
     "a grant of some of the groups": Mutation(Turns, "_grant", in_part),
     "a caller told of some of the groups": Mutation(Arbiter, "_perform", answered_in_part),
-    "no look for cycles": Mutation(Waits, "check", no_cycle),
     "a fault that is cleared and nothing discarded": Mutation(Clears, "_discard", never),
-    "a job that is being saved gets a turn": Mutation(Word, "handle", never),
 }
 
 
