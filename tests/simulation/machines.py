@@ -175,6 +175,8 @@ async def _no_server(*args: object) -> _NoServer:
 
 
 def _sleep(seconds: float) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise SystemExit  # a client of another test still tells its yield to a server that is gone
     await_only(asyncio.sleep(seconds))
 
 
