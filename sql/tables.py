@@ -184,6 +184,24 @@ leases = sa.Table(
     **SMALL,
 )
 
+
+def _whose() -> list[sa.Column[Any]]:
+    """Return the columns that say whose a turn is, or whose sums of a day."""
+    return [
+        sa.Column("role", Label(128), nullable=False),
+        sa.Column("uid", sa.BigInteger, nullable=False),
+        sa.Column("user", Label(128), nullable=False),
+        sa.Column("account", Label(128), nullable=False),
+        sa.Column("partition", Label(128), nullable=False),
+        sa.Column("name", Label(255), nullable=False),
+        sa.Column("backend", Label(128), nullable=False),
+        sa.Column("nodes", Words, nullable=False),
+        sa.Column("devices", Words, nullable=False),
+        sa.Column("phase", Label(255), nullable=False),
+        sa.Column("state", State(SliceState), nullable=False),
+    ]
+
+
 slices = sa.Table(
     "slices",
     metadata,
@@ -192,17 +210,7 @@ slices = sa.Table(
     ),
     sa.Column("job_id", name(), nullable=False),
     sa.Column("group", name(), nullable=False),
-    sa.Column("role", Label(128), nullable=False),
-    sa.Column("uid", sa.BigInteger, nullable=False),
-    sa.Column("user", Label(128), nullable=False),
-    sa.Column("account", Label(128), nullable=False),
-    sa.Column("partition", Label(128), nullable=False),
-    sa.Column("name", Label(255), nullable=False),
-    sa.Column("backend", Label(128), nullable=False),
-    sa.Column("nodes", Words, nullable=False),
-    sa.Column("devices", Words, nullable=False),
-    sa.Column("phase", Label(255), nullable=False),
-    sa.Column("state", State(SliceState), nullable=False),
+    *_whose(),
     sa.Column("requested", sa.Double, nullable=False),
     sa.Column("granted", sa.Double, nullable=False),
     sa.Column("ended", sa.Double, nullable=False),
@@ -230,17 +238,7 @@ days = sa.Table(
     sa.Column("job_id", name(), primary_key=True),
     sa.Column("group", name(), primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("role", Label(128), nullable=False),
-    sa.Column("uid", sa.BigInteger, nullable=False),
-    sa.Column("user", Label(128), nullable=False),
-    sa.Column("account", Label(128), nullable=False),
-    sa.Column("partition", Label(128), nullable=False),
-    sa.Column("name", Label(255), nullable=False),
-    sa.Column("backend", Label(128), nullable=False),
-    sa.Column("nodes", Words, nullable=False),
-    sa.Column("devices", Words, nullable=False),
-    sa.Column("phase", Label(255), nullable=False),
-    sa.Column("state", State(SliceState), nullable=False),
+    *_whose(),
     sa.Column("partners", Words, nullable=False),
     sa.Column("comment", Label(255), nullable=False),
     sa.Column("requested", sa.Double, nullable=False),

@@ -231,6 +231,17 @@ def slice_page(page: Sequence[Slice | Day]) -> pb.SlicePage:
 
 def wire_slice(row: Slice) -> pb.Slice:
     """Return *row* as the report's message."""
+    return _slice(
+        row,
+        switched=row.switched,
+        switch_bytes=row.switch_bytes,
+        off_s=row.off_s,
+        share=row.share,
+    )
+
+
+def _slice(row: Slice | Day, **more: Any) -> pb.Slice:
+    """Return what a turn and the sums of a day both say, and *more*."""
     return pb.Slice(
         job_id=row.job_id,
         job_name=row.name,
@@ -248,48 +259,21 @@ def wire_slice(row: Slice) -> pb.Slice:
         requested=row.requested,
         start=row.granted,
         end=row.ended,
-        switched=row.switched,
         switch_s=row.switch_s,
         snapshot_s=row.snapshot_s,
         restore_s=row.restore_s,
-        switch_bytes=row.switch_bytes,
-        off_s=row.off_s,
-        share=row.share,
         partners=row.partners,
         comment=row.comment,
+        **more,
     )
 
 
 def wire_day(row: Day) -> pb.DaySum:
     """Return the sums of a member's day as the report's message."""
     date = str(row.day)
-    slice_ = pb.Slice(
-        job_id=row.job_id,
-        job_name=row.name,
-        user=row.user,
-        account=row.account,
-        partition=row.partition,
-        group=row.group,
-        role=row.role,
-        phase=row.phase,
-        backend=row.backend,
-        nodes=",".join(row.nodes),
-        devices=row.devices,
-        state=row.state.value,
-        epoch=row.epoch,
-        requested=row.requested,
-        start=row.granted,
-        end=row.ended,
-        switch_s=row.switch_s,
-        snapshot_s=row.snapshot_s,
-        restore_s=row.restore_s,
-        switch_bytes=min(int(row.switch_bytes), _INT64_MAX),
-        partners=row.partners,
-        comment=row.comment,
-    )
     return pb.DaySum(
         day=f"{date[:-4]}-{date[-4:-2]}-{date[-2:]}",
-        slice=slice_,
+        slice=_slice(row, switch_bytes=min(int(row.switch_bytes), _INT64_MAX)),
         turns=row.turns,
         switches=row.switches,
         faults=row.faults,
