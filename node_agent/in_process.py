@@ -25,10 +25,11 @@ class InProcess:
 
     @contextlib.asynccontextmanager
     async def holding(self, job: Job) -> AsyncIterator[None]:
-        """Keep the job's state in the memory of its own processes; a block that raises gets it back.
+        """Keep the job's state in the memory of its own processes; nobody else moves it in the block.
 
-        What an application has left on the devices goes there too. Nobody else moves it meanwhile. Raises
-        `WrongState` if that cannot be.
+        What an application has left on the devices goes there too. After a block that raises, that rest is
+        back where it was, beside whoever is there; state that had the devices stays saved for the job's next
+        turn, since others may have been given them. Raises `WrongState` if that cannot be.
         """
         async with self._operations.lock(job.job_id):
             await look(self._operations.backend, job.job_id)
@@ -45,11 +46,7 @@ class InProcess:
                 await self._save_rest(job)
                 yield
             except BaseException:
-                if before is Context.RESIDENT:
-                    await self._operations.run(
-                        job, Verb.RESTORE, Context.RESTORING, self._operations.mover(job, Verb.RESTORE)
-                    )
-                elif job.context != suspended:
+                if before is not Context.RESIDENT and job.context != suspended:
                     await self._operations.run(job, Verb.RESTORE, Context.RESTORING, self._operations.backend)
                     self._know(job, suspended)
                 raise

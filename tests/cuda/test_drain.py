@@ -22,7 +22,7 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
 from slurm_interleave.node_agent.backends.cuda.carried import Place, pairs
 from slurm_interleave.node_agent.backends.protocol import Mover, Target
-from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen
+from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
 from slurm_interleave.node_agent.in_process import InProcess
 from slurm_interleave.node_agent.job_processes import Owner
 from slurm_interleave.node_agent.operations import Operations
@@ -133,15 +133,21 @@ async def test_a_job_is_saved_by_the_driver_before_its_processes_are(here: Nodes
     assert carried["bytes"] == {stub.uuids[0]: 3 * MIB}
 
 
-async def test_a_job_whose_processes_cannot_be_saved_runs_on(here: Nodes, stub: Stub) -> None:
+async def test_a_job_whose_processes_cannot_be_saved_has_its_state_at_its_next_turn(
+    here: Nodes, stub: Stub
+) -> None:
     rank = stub.start("17", "0:3")
     before = rank.ask("hash")
 
     with pytest.raises(RuntimeError, match="criu"):
         async with here.in_process.holding(here.job):
             raise RuntimeError("criu")
+    known, on_device = here.job.context.state, stub.state(rank.pid) == RUNNING
+    result = await here.operations.order("1-1", Verb.RESTORE, "17", "a")
 
-    assert stub.state(rank.pid) == RUNNING
+    # Not before: another job may have been given the devices.
+    assert (known, on_device) == (Context.SAVED, False)
+    assert result.outcome == Outcome(Context.RESIDENT, 3 * MIB)
     assert rank.ask("hash") == before
 
 
