@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -173,15 +173,16 @@ class State:
         stored = {
             "series": self._series + 1,
             "boot": self._boot,
-            "jobs": [asdict(job) for job in self.jobs.values()],
-            "reservations": [asdict(reservation) for reservation in self.reservations.values()],
+            "jobs": list(self.jobs.values()),
+            "reservations": list(self.reservations.values()),
         }
+        text = json.dumps(stored, default=vars)  # at once, since its pieces come from slow code
         fresh = self._path.with_suffix(".new")
         # The jobs' tokens are in it.
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "w") as file:
-                json.dump(stored, file)
+                file.write(text)
         except OSError:
             with contextlib.suppress(OSError):
                 fresh.unlink()
