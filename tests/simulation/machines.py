@@ -22,6 +22,7 @@ from slurm_interleave.node_agent import (
     agent,
     attendance,
     drain,
+    host_room,
     jobs,
     link,
     processes,
@@ -174,6 +175,10 @@ async def _no_server(*args: object) -> _NoServer:
     return _NoServer()
 
 
+async def _has_room(*args: object) -> str:
+    return ""
+
+
 def _sleep(seconds: float) -> None:
     if threading.current_thread() is not threading.main_thread():
         threading.Event().wait()  # a client of another test, whose server is gone, stays out of this world
@@ -200,6 +205,7 @@ def boundary(world: World) -> Iterator[None]:
         (link, "open_aio_channel", open_channel),
         (link.back_offs, "__defaults__", (lambda: world.dice.between(0.0, 1.0),)),
         (sockets, "serve_job", _no_server),
+        (host_room.HostRoom, "refusal", _has_room),  # this machine's memory is none of the world's
         (processes, "of_jobs", world.processes_of),
         (attendance, "alive", SimpleNamespace(process=world.client, is_alive=world.is_alive)),
         (attendance, "processes", SimpleNamespace(job_of=world.job_of)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core.book import Device
@@ -34,7 +36,7 @@ class Observer:
 
     in_order: bool  # the policy is first come, first served
     is_heard: Callable[[Key], bool]  # whether the orchestrator has heard the member's call for a while
-    rows: dict[RowId, rows.Row] = field(default_factory=dict)
+    rows: defaultdict[type[rows.Row], dict[RowId, Any]] = field(default_factory=lambda: defaultdict(dict))
     epoch: int = 0
     slices: dict[int, rows.Slice] = field(default_factory=dict)
     turns: dict[Key, Turn] = field(default_factory=dict)
@@ -53,7 +55,7 @@ class Observer:
         if epoch < self.epoch:
             self.violated(f"epoch {epoch} after {self.epoch}")
         leases = [row for row in changes.values() if isinstance(row, rows.Lease)]
-        fresh = [lease for lease in leases if row_id(lease) not in self.rows]
+        fresh = [lease for lease in leases if row_id(lease) not in self.rows[rows.Lease]]
         self._all_or_none(fresh)
         if fresh and self.in_order:
             self._nobody_was_passed(changes, fresh)
@@ -69,9 +71,9 @@ class Observer:
             if isinstance(row, rows.Slice):
                 self._ended(row, epoch)
             elif row is None:
-                self.rows.pop(number, None)
+                self.rows[number[0]].pop(number, None)
             else:
-                self.rows[number] = row
+                self.rows[number[0]][number] = row
 
     def _granted(self, lease: rows.Lease) -> None:
         if lease.epoch in self.slices:
@@ -94,22 +96,24 @@ class Observer:
 
     def devices(self, key: Key) -> list[Device]:
         """Return the devices of a member, by its rows."""
-        parts = self.of(rows.Part)
-        mine = (part for part in parts if (part.job_id, part.group) == key)
-        return [Device(part.node, minor) for part in mine for minor in part.devices]
+        return [
+            Device(part.node, minor)
+            for part in self.of(rows.Part)
+            if part.job_id == key.job_id and part.group == key.group
+            for minor in part.devices
+        ]
 
     def of(self, kind: type[RowType]) -> Iterable[RowType]:
         """Return all rows of a kind."""
-        return (row for row in self.rows.values() if isinstance(row, kind))
+        return self.rows[kind].values()
 
     def _one_holder_a_device(self) -> None:
         held: dict[Device, Key] = {}
-        for row in self.rows.values():
-            if isinstance(row, rows.Lease):
-                key = Key(row.job_id, row.group)
-                for device in self.devices(key):
-                    if held.setdefault(device, key) != key:
-                        self.violated(f"{device} is held by {held[device]} and by {key}")
+        for row in self.of(rows.Lease):
+            key = Key(row.job_id, row.group)
+            for device in self.devices(key):
+                if held.setdefault(device, key) != key:
+                    self.violated(f"{device} is held by {held[device]} and by {key}")
 
     def _all_or_none(self, fresh: Iterable[rows.Lease]) -> None:
         """Who waits for several groups at once is granted all of them, or none."""
@@ -143,9 +147,7 @@ class Observer:
 
     def restarted(self, core: Core) -> None:
         """A new orchestrator has read what was recorded: same holders, same queues."""
-        leases = {
-            (row.job_id, row.group): row.epoch for row in self.rows.values() if isinstance(row, rows.Lease)
-        }
+        leases = {(row.job_id, row.group): row.epoch for row in self.of(rows.Lease)}
         found = {tuple(key): lease.epoch for key, lease in core.state.leases.items()}
         if leases != found:
             self.violated(f"holders after a restart: {found}; before: {leases}")
@@ -208,5 +210,6 @@ class Observer:
         if self.slices.keys() != set(range(1, self.epoch + 1)):
             missing = sorted(set(range(1, self.epoch + 1)) - self.slices.keys())
             self.violated(f"granted leases without a slice: {missing}")
-        if self.rows:
-            self.violated(f"rows that nobody needs: {list(self.rows.values())}")
+        left = [row for kind in self.rows.values() for row in kind.values()]
+        if left:
+            self.violated(f"rows that nobody needs: {left}")
