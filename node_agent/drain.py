@@ -38,10 +38,12 @@ class Drains:
         criu: Criu,
         requeue: Callable[[str], Awaitable[None]] | None = None,
         report: Callable[[Job], None] = lambda _: None,
+        *,
+        registered: Callable[[Job], asyncio.Event],
     ) -> None:
         """*requeue* asks Slurm to start a job again later (default: scontrol).
 
-        *report* tells the orchestrator where a job's state is.
+        *report* tells the orchestrator where a job's state is, *registered* is set once it knows the attempt.
         """
         self._state = state
         self._backend = operations.backend
@@ -50,16 +52,24 @@ class Drains:
         self._criu = criu
         self._requeue = requeue or requeue_in_slurm
         self._report = report
+        self._registered = registered
 
     async def save(self, order: pb.Drain) -> pb.DrainUpdate:
         """Save a job's processes, have it requeued, and say how it went; if it went badly the job runs on."""
-        began = time.monotonic()
+        began, saving = time.monotonic(), self._state.saving
+        if order.attempt in saving:
+            text = "it is being saved already"
+            return pb.DrainUpdate(job_id=order.job_id, error=text, under_way=True)
+        saving.add(order.attempt)
         try:
             image = await self._save(order.job_id, order.attempt)
-        except (InterleaveError, OSError) as error:
+        except BaseException as error:
+            saving.discard(order.attempt)  # where it went well it is over soon
+            if not isinstance(error, (InterleaveError, OSError)):
+                raise
             log.warning("drain.failed", extra={"job": order.job_id, "reason": str(error)})
             if (job := self._state.jobs.get(order.job_id)) is not None:
-                self._report(job)  # its state may not have come back
+                self._report(job)  # where its state is now
             return pb.DrainUpdate(job_id=order.job_id, error=str(error))
         seconds = time.monotonic() - began
         log.info(
@@ -91,7 +101,7 @@ class Drains:
                     job.job_id,
                     request.uid,
                     request.group,
-                    job.token,
+                    job.resumed_token or job.token,
                     root,
                     pipes(root),
                     context=vars(job.context),
@@ -115,16 +125,20 @@ class Drains:
             raise WrongState(f"job {job.job_id} has no saved processes")
         if processes.uid(caller) != job.request.uid:
             raise WrongState(f"process {caller} is not one of job {job.job_id}")
+        # They know the token of an earlier run, which is that run's for whoever does not know this one.
+        await self._registered(job).wait()
         folder = self._images.folder(job.job_id)
         try:
             await self._criu.check()
             context = read_context(image.context)
             async with self._in_process.coming_back(job, context, image.carried):
+                job.resumed_token = image.token
+                self._state.save()
                 self._report(job)  # before they can ask for a turn
                 with inherited(image.outputs, caller, theirs) as replaced:
                     pid = await self._criu.restore(folder, entrance(caller), replaced)
         except (InterleaveError, OSError) as error:
-            kept = self._images.put_aside(job.job_id)
+            kept, job.resumed_token = self._images.put_aside(job.job_id), ""
             self._report(job)
             log.warning("resume.failed", extra={"job": job.job_id, "reason": str(error), "image": kept})
             raise WrongState(str(error)) from None

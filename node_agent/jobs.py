@@ -101,11 +101,8 @@ class Jobs:
             self.report(job)
 
     def _new(self, request: Request) -> Job:
-        """Return a new attempt; if the job's processes were saved they know the token of their own."""
-        image = self._images.find(request.job, request.uid, request.group)
-        token = image.token if image is not None else secrets.token_urlsafe(32)
-        attempt = uuid.uuid4().hex
-        return Job(request, attempt, token, began=time.time(), resumes=image is not None)
+        resumes = self._images.find(request.job, request.uid, request.group) is not None
+        return Job(request, uuid.uuid4().hex, secrets.token_urlsafe(32), began=time.time(), resumes=resumes)
 
     async def end(self, job_id: str) -> None:
         """Forget a job with all that it left, and say so to the orchestrator. An unknown one is fine."""
@@ -133,7 +130,9 @@ class Jobs:
             devices=request.devices,
             context=context.state.value,
             bytes=context.bytes,
-            token_sha256=hashlib.sha256(job.token.encode()).digest(),
+            token_sha256=_digest(job.token),
+            resumed_token_sha256=_digest(job.resumed_token) if job.resumed_token else b"",
+            being_saved=job.attempt in self._state.saving,
             fault=context.fault,
             nodes=request.nodes,
             priority=request.priority,
@@ -163,5 +162,10 @@ class Jobs:
         self._state.save()
         self._tell(pb.AgentMessage(over=pb.JobOver(job_id=job_id, attempt=job.attempt)))
         self._registered.pop(job.attempt, None)
+        self._state.saving.discard(job.attempt)
         await self._folders.close(job_id)
         log.info("job.ended", extra={"job": job_id})
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

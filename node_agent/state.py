@@ -84,6 +84,7 @@ class Job:
     ended: bool = False  # its end was asked for, and is to be carried out
     had_processes: bool = False
     resumes: bool = False  # its processes were saved by a drain, and it may bring them back
+    resumed_token: str = ""  # that processes know which were saved in an earlier run; empty: there are none
     clients: tuple[Process, ...] = ()  # that take turns for it
     attendance: Attendance = Attendance.UNKNOWN
     copies: dict[str, int] = field(default_factory=dict)  # bytes of its named copies of ranges
@@ -102,6 +103,7 @@ class State:
         """Read what *directory* holds of this boot. Raises `ConfigError` if it cannot be used."""
         self.jobs: dict[str, Job] = {}
         self.reservations: dict[str, Reservation] = {}
+        self.saving: set[str] = set()  # attempts whose processes this agent saves, or has saved
         self._path = directory / "agent.json"
         self._journal = directory / "agent.journal"
         self._series = 0  # of the file; lines of the journal that belong to another are older than it

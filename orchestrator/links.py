@@ -88,10 +88,6 @@ class Links:
         self.changed.set()
         return True
 
-    def is_up(self, node: str) -> bool:
-        """Tell whether the node's agent is connected."""
-        return node in self._links
-
     def _lose_drains(self, lost: str) -> None:
         for (node, job_id), answer in self._drains.items():
             if node == lost:

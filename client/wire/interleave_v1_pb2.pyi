@@ -111,18 +111,20 @@ class DrainRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ...) -> None: ...
 
 class DrainUpdate(_message.Message):
-    __slots__ = ("job_id", "ok", "error", "bytes", "seconds")
+    __slots__ = ("job_id", "ok", "error", "bytes", "seconds", "under_way")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     ok: bool
     error: str
     bytes: int
     seconds: float
-    def __init__(self, job_id: _Optional[str] = ..., ok: bool = ..., error: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+    under_way: bool
+    def __init__(self, job_id: _Optional[str] = ..., ok: bool = ..., error: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., under_way: bool = ...) -> None: ...
 
 class ResumeRequest(_message.Message):
     __slots__ = ("pid", "stdout", "stderr")
@@ -411,7 +413,7 @@ class Device(_message.Message):
     def __init__(self, index: _Optional[int] = ..., uuid: _Optional[str] = ..., type: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class JobReport(_message.Message):
-    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes", "priority", "attendance", "restarts", "started")
+    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes", "priority", "attendance", "restarts", "started", "resumed_token_sha256", "being_saved")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -432,6 +434,8 @@ class JobReport(_message.Message):
     ATTENDANCE_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_TOKEN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    BEING_SAVED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: str
     uid: int
@@ -452,7 +456,9 @@ class JobReport(_message.Message):
     attendance: str
     restarts: int
     started: float
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., attendance: _Optional[str] = ..., restarts: _Optional[int] = ..., started: _Optional[float] = ...) -> None: ...
+    resumed_token_sha256: bytes
+    being_saved: bool
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., attendance: _Optional[str] = ..., restarts: _Optional[int] = ..., started: _Optional[float] = ..., resumed_token_sha256: _Optional[bytes] = ..., being_saved: bool = ...) -> None: ...
 
 class AgentMessage(_message.Message):
     __slots__ = ("hello", "started", "over", "drained", "starting", "uses", "done")

@@ -34,6 +34,8 @@ class Registration:
     attendance: Attendance = Attendance.UNKNOWN
     restarts: int = -1  # how often Slurm had put the job back into its queue; -1: not said
     started: float = 0.0  # by its node's clock; 0: not said
+    resumed_token_sha256: str = ""  # that processes know which were saved in an earlier run
+    being_saved: bool = False  # by a drain, at the moment of a hello
 
 
 @dataclass(frozen=True)

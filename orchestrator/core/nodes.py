@@ -67,10 +67,17 @@ class Nodes:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
         for job in event.jobs:
             self.register(event.node, job, event.at, hello=True)
-            state.draining.discard(job.job_id)  # who saved it when its link was lost has begun anew
+            self._saved_on(event.node, job)
         self._touch(event.node)
         self._switches.node_up(event.node)
         self._clears.node_up(event.node)
+
+    def _saved_on(self, node: str, job: ev.Registration) -> None:
+        """Whether a job is being saved its agent knows, whatever became of the order and its answer."""
+        part = self._state.parts.get(Key(job.job_id, job.group), {}).get(node)
+        if part is not None and part.attempt == job.attempt:
+            draining = self._state.draining
+            (draining.add if job.being_saved else draining.discard)(job.job_id)
 
     def down(self, node: str) -> None:
         """The agent is away: nothing can be moved there until it is back."""
@@ -96,6 +103,7 @@ class Nodes:
                 self.part_over(node, part.job_id, part.attempt, at)
         if node not in state.parts.get(key, {}):
             self._join(node, job, at)
+        state.resumed(job.attempt, key, job.resumed_token_sha256)
         self._reported(key, node, job.context, job.bytes, job.fault)
         self._absences.reported(key, node, job.attendance, at)
 

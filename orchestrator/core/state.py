@@ -51,6 +51,7 @@ class State:
         self.groups: dict[str, dict[Key, None]] = {}
         self.on_node: dict[str, dict[Key, None]] = {}
         self.tokens: dict[str, Key] = {}
+        self._resumed: dict[str, str] = {}  # by attempt: the token of its processes of an earlier run
         self.waiters: dict[Key, Waiter] = {}
         self.askers: dict[Key, Asker] = {}  # of each waiter
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
@@ -192,10 +193,16 @@ class State:
         self.footprints.pop((key, part.node), None)
         self.attended.pop((key, part.node), None)
         self.tokens.pop(part.token_sha256, None)
+        self.tokens.pop(self._resumed.pop(part.attempt, ""), None)
         self.book.vacate(key, devices)
         self.book.dequeue(self.claims.get(key, key), devices)
         self.touch(devices)
         self._emit(Drop(part), key)
+
+    def resumed(self, attempt: str, key: Key, token_sha256: str) -> None:
+        """Take the token of processes that *attempt* has brought back. It is not remembered: its agent is."""
+        if token_sha256:
+            self.tokens[token_sha256], self._resumed[attempt] = key, token_sha256
 
     def claimed_devices(self, key: Key) -> Sequence[Device]:
         """Return the devices that waiter *key* waits for: those of all its groups."""

@@ -11,7 +11,7 @@ from slurm_interleave.sql.rows import Key
 
 
 class Word:
-    """Takes their word. It is not remembered: after a restart Slurm says it again, and no drain goes on."""
+    """Takes their word. It is not remembered: after a restart Slurm and the agents say it again."""
 
     def __init__(self, state: State, limits: Limits) -> None:
         self._state = state

@@ -101,12 +101,19 @@ class AgentLinkService(rpc.AgentLinkServicer):
             case "starting":
                 self._tell_devices(link, parse_job_id(message.starting.job_id))
             case "drained":
-                self._links.drained(link.node, message.drained)
+                self._drained(link, message.drained)
             case "uses":
                 self._arbiter.post(ev.Used(now, link.node, uses_of(message.uses)))
             case _:
                 # Nothing at all is what a later release says that this one does not know.
                 self._arbiter.post(*[operation_done(done, link.node, now) for done in message.done])
+
+    def _drained(self, link: Link, update: pb.DrainUpdate) -> None:
+        """A job's processes are on disk, or go on: these get turns again, whoever has asked for the drain."""
+        if not (update.ok or update.under_way):
+            job_id = parse_job_id(update.job_id)
+            self._arbiter.post(ev.Draining(self._arbiter.now(), job_id, False))
+        self._links.drained(link.node, update)
 
     def _tell_devices(self, link: Link, job_id: str) -> None:
         """Say which devices of its node a job gets that is about to start there."""

@@ -88,6 +88,8 @@ def registration(job: pb.JobReport, node: str) -> Registration:
         attendance=_attendance(job.attendance),
         restarts=_restarts(job_id, job),
         started=parse_moment(job.started, f"job {job_id}: when it started"),
+        resumed_token_sha256=_digest(job_id, job.resumed_token_sha256),
+        being_saved=job.being_saved,
     )
 
 

@@ -139,17 +139,10 @@ class InterleaveService(rpc.InterleaveServicer):
     async def _drain(self, node: str, part: Part) -> pb.DrainUpdate:
         """Have a job's processes saved. Until they are gone, or go on, it gets no turn.
 
-        Where its agent went away meanwhile, until that says in its next hello where the job's state is.
+        Its agent says when that is: at once, or in its next hello.
         """
-        arbiter, saved = self._arbiter, False
-        await arbiter.tell(Draining(arbiter.now(), part.job_id, True))
-        try:
-            update = await self._links.drain(node, part.job_id, part.attempt)
-            saved = update.ok
-        finally:
-            if not saved and self._links.is_up(node):
-                arbiter.post(Draining(arbiter.now(), part.job_id, False))
-        return update
+        await self._arbiter.tell(Draining(self._arbiter.now(), part.job_id, True))
+        return await self._links.drain(node, part.job_id, part.attempt)
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:
         """Send the groups that the caller may see, and then those that have changed."""

@@ -18,6 +18,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.sim import SimBackend
+from slurm_interleave.node_agent.images import Image, Images
 from tests.node_agent.fakes import (
     FakeOrchestrator,
     config,
@@ -243,6 +244,25 @@ async def test_a_start_after_the_job_ran_is_a_clean_new_attempt(
     assert over.attempt == first.attempt != second.attempt
     assert second.context == "none"
     assert environment(folder, OURS)["INTERLEAVE_TOKEN"] != token
+
+
+async def test_a_job_whose_processes_were_saved_starts_with_a_token_of_its_own(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    """By the one that these know it would be taken for its run before, where that is still in the books."""
+    images = Images(folder / "images")
+    images.begin(OURS)
+    images.finish(Image(OURS, 0, "demo", "token of before", 4711, {}))
+    settings = config(folder, orchestrator.address, image_dir=str(folder / "images"))
+
+    async with running(settings, sim, SimBackend("n1", sim)):
+        await start_job(folder, OURS)
+        started, variables = await orchestrator.hears("started"), environment(folder, OURS)
+
+    assert variables["INTERLEAVE_RESUME"] == "1"
+    assert variables["INTERLEAVE_TOKEN"] != "token of before"
+    assert started.token_sha256 == hashlib.sha256(variables["INTERLEAVE_TOKEN"].encode()).digest()
+    assert started.resumed_token_sha256 == b""
 
 
 async def test_a_start_after_slurm_put_the_job_back_is_a_new_attempt_that_says_when_it_began(

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -24,7 +25,7 @@ from slurm_interleave.node_agent.cgroups import entrance
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.criu import Criu, CriuFailed
 from slurm_interleave.node_agent.drain import Drains, requeue_in_slurm
-from slurm_interleave.node_agent.images import Images
+from slurm_interleave.node_agent.images import Image, Images
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
 
@@ -57,6 +58,18 @@ class Slurm:
         self.requeued.append(job_id)
 
 
+class Asked(asyncio.Event):
+    """Tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self.waited.set()
+        return await super().wait()
+
+
 def until(so: Callable[[], object]) -> None:
     while not so():
         pass
@@ -84,8 +97,10 @@ def drains(
     job = Job(Request(JOB, "demo", "", (0,), os.getuid(), 0), "a", "token")
     state.jobs[JOB] = job
     moving = Operations(state, backend or NoopBackend("n1", 1), 5.0, lambda *_: None)
-    images = Images(folder / "images")
-    return Drains(state, moving, images, program, (slurm or Slurm()).requeue, report), job
+    images, known = Images(folder / "images"), asyncio.Event()
+    known.set()
+    requeue = (slurm or Slurm()).requeue
+    return Drains(state, moving, images, program, requeue, report, registered=lambda _: known), job
 
 
 def stands_still(process: subprocess.Popen[bytes]) -> bool:
@@ -188,6 +203,59 @@ async def test_a_save_that_is_given_up_leaves_nothing(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert list((tmp_path / "images").iterdir()) == []
+
+
+async def test_a_job_that_is_being_saved_is_not_saved_a_second_time(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    go_on = tmp_path / "go-on"
+    os.mkfifo(go_on)
+    saving, job = drains(tmp_path, criu(tmp_path, f"{WELL}; touch {tmp_path}/begun; cat {go_on}"))
+    first = asyncio.create_task(saving.save(ORDER))
+    await asyncio.to_thread(until, (tmp_path / "begun").exists)
+    known = set(saving._state.saving)
+
+    second = await saving.save(ORDER)
+    await asyncio.to_thread(go_on.write_text, "")
+
+    assert (second.ok, second.under_way) == (False, True)
+    assert (await first).ok
+    assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is not None
+    assert known == saving._state.saving == {job.attempt}  # until the job's end, as its agent says in a hello
+
+
+async def test_a_job_that_was_not_saved_is_not_being_saved_any_more(tmp_path: Path) -> None:
+    saving, _ = drains(tmp_path, criu(tmp_path))
+
+    for _ in range(2):
+        update = await saving.save(ORDER)
+        assert (update.ok, update.under_way) == (False, False)
+
+    assert not saving._state.saving
+
+
+async def test_processes_come_back_once_their_new_attempt_is_known_to_the_orchestrator(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    """They know the token of the run before alone, which is that run's until then."""
+    told: list[str] = []
+    saving, job = drains(tmp_path, criu(tmp_path), report=lambda job: told.append(job.resumed_token))
+    known = Asked()
+    saving._registered = lambda _: known
+    images = Images(tmp_path / "images")
+    (images.begin(JOB) / "pages").touch()
+    images.finish(Image(JOB, os.getuid(), "demo", "token of before", command.pid, {}, context={}, carried={}))
+    resumed = saving.resume(job, pb.ResumeRequest(pid=os.getpid()))
+    first = asyncio.ensure_future(anext(resumed))
+    await asyncio.wait_for(known.waited.wait(), 10)
+
+    assert (told, first.done()) == ([], False)
+    known.set()
+    with pytest.raises(WrongState):  # this criu restores nothing
+        await first
+
+    assert told == ["token of before", ""]
+    assert job.token == "token"
 
 
 async def test_device_state_outside_of_the_processes_is_not_lost_by_a_save(

@@ -125,6 +125,10 @@ class FakeAgent:
         await self._stream.write(pb.AgentMessage(drained=update))
         return order
 
+    async def fails_to_save(self, job: str) -> None:
+        """Say that a drain ended badly, whoever has asked for it."""
+        await self._stream.write(pb.AgentMessage(drained=pb.DrainUpdate(job_id=job, error="criu is too old")))
+
     async def asks_for_devices(self, job: str) -> pb.AgentOrder:
         """Say that a prolog runs, and return what is answered."""
         await self._stream.write(pb.AgentMessage(starting=pb.JobStarting(job_id=job)))

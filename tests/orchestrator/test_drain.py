@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 import grpc
@@ -98,6 +99,59 @@ async def test_a_job_whose_agent_went_away_meanwhile_gets_its_turn_when_the_agen
         pass
     assert update.granted.epoch
     await again.close()
+
+
+async def test_a_job_whose_agent_saves_on_after_a_cut_of_its_link_gets_no_turn_until_that_has_failed(
+    client: Client, n1: FakeAgent
+) -> None:
+    updates = drain(client)
+    await asyncio.wait_for(n1.drains.get(), 10)
+    again = FakeAgent(client.address, "n1")
+    again.jobs = n1.jobs
+    again.jobs["a"].being_saved = True
+    await again.connect()
+    assert "the agent of node n1 went away" in (await updates.read()).error
+    waiting = client.acquire("a")
+    while not (place := (await waiting.read()).queued).reason:
+        pass
+
+    # A second drain meanwhile ends nothing.
+    drain(client)
+    await again.drained(error="it is being saved already", under_way=True)
+    await again.start("z", "other", 3)  # it has been heard
+    status = await client.ours.GetStatus(pb.StatusRequest(group="demo"))
+    await again.fails_to_save("a")
+
+    assert place.reason == "the job's processes are being saved"
+    assert not [member for member in status.groups[0].members if member.epoch]
+    while not (update := await waiting.read()).HasField("granted"):
+        pass
+    assert update.granted.epoch
+    await again.close()
+
+
+async def test_processes_that_come_back_may_act_by_the_token_that_they_know(
+    client: Client, n1: FakeAgent
+) -> None:
+    old, fresh = "token of their first run", await n1.start("d", "other", 1)
+    digest = hashlib.sha256(old.encode()).digest()
+    before = await refused(client, old)
+    await n1.start("d", "other", 1, resumed_token_sha256=digest)
+
+    async def acquires(token: str) -> int:
+        return (await client.granted("d", "other", metadata=((TOKEN_KEY, token),))).epoch
+
+    assert before is grpc.StatusCode.UNAUTHENTICATED
+    assert await acquires(old) == await acquires(fresh) == 1
+    await n1.end("d")
+    await n1.start("d", "other", 1, attempt="2")
+    assert await refused(client, old) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def refused(client: Client, token: str) -> grpc.StatusCode:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.granted("d", "other", metadata=((TOKEN_KEY, token),))
+    return caught.value.code()
 
 
 async def test_a_node_without_an_agent_is_refused(client: Client, n1: FakeAgent) -> None:

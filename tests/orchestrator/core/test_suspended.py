@@ -156,6 +156,29 @@ def test_a_job_whose_agent_is_lost_while_it_is_drained_gets_no_turn_until_the_ag
     assert granted(bench.node_up("n1", report("A", nodes=("n1",)))) == ["A"]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_is_drained_until_its_agent_says_otherwise_whatever_became_of_the_link(restarted: bool) -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.tell(ev.Draining(bench.at, "A", True))
+    bench.tell(ev.NodeDown(bench.at, "n1"))
+    if restarted:
+        bench.restart()
+    bench.node_up("n1", report("A", nodes=("n1",), being_saved=True))
+
+    assert places(bench.acquire("A")) == [({1}, 0, "the job's processes are being saved")]
+    assert granted(bench.node_up("n1", report("A", nodes=("n1",)))) == ["A"]
+
+
+def test_what_an_agent_says_of_an_earlier_run_stops_no_later_one() -> None:
+    bench = Bench()
+    later = report("A", attempt="2", nodes=("n2",), restarts=1, started=200.0)
+    bench.tell(ev.Registered(bench.at, "n2", later))
+    bench.node_up("n1", report("A", nodes=("n1",), restarts=0, started=100.0, being_saved=True))
+
+    assert granted(bench.acquire("A")) == ["A"]
+
+
 def test_others_do_not_wait_for_a_job_that_is_being_drained() -> None:
     bench = joined(Rules(linger_s=0), "A", "B", "C")
     bench.acquire("B")
