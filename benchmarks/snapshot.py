@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -56,6 +57,18 @@ GOALS = (
     Goal("cuda, 8 processes: snapshot", "x slowest device", 1.2, lambda f: f[CUDA[0]]),
     Goal("cuda, 8 processes: restore", "x slowest device", 1.2, lambda f: f[CUDA[1]]),
 )
+
+UNIT = Path(__file__).parent.parent / "deploy" / "systemd" / "interleave-agent.service"
+
+
+def as_the_unit_runs() -> None:
+    """Begin anew with the environment of the agent's unit: the C library reads it once, at the start."""
+    lines = [
+        line.partition("=")[2] for line in UNIT.read_text().splitlines() if line.startswith("Environment=")
+    ]
+    wanted = dict(line.split("=", 1) for line in lines)
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **wanted})  # noqa: S606
 
 
 async def run(rounds: int, size: Size) -> Figures:
@@ -116,4 +129,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    as_the_unit_runs()
     main()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import threading
 from collections.abc import Sequence
@@ -149,7 +150,9 @@ def _save(view: memoryview, path: Path) -> str:
 
 def _load(path: Path, expected: str) -> memoryview:
     try:
-        data = memoryview(path.read_bytes())
+        with path.open("rb") as file:
+            data = memoryview(bytearray(os.fstat(file.fileno()).st_size))
+            file.readinto(data)
     except OSError as error:
         raise ChecksumMismatch(f"{path}: the saved range cannot be read: {error}") from error
     seen = checksum.of(data, expected)

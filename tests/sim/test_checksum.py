@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slurm_interleave.client.sim import SimError, checksum
-from slurm_interleave.client.sim.checksum import CHUNK, Checksum
+from slurm_interleave.client.sim.checksum import PART, Checksum
 
 
 def noise(size: int) -> np.ndarray:
@@ -25,14 +25,14 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     assert checksum.of(memoryview(b"")).startswith(request.param)
 
 
-@pytest.mark.parametrize("size", [0, 1, 127 << 10, 300_001])
-def test_what_is_copied_in_parts_has_the_checksum_of_the_whole(kind: str, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 300_001, PART, 2 * PART + 5])
+def test_what_is_copied_in_parts_of_any_order_has_the_checksum_of_the_whole(kind: str, size: int) -> None:
     data, copy = memoryview(noise(size)), memoryview(bytearray(size))
 
-    seen = Checksum()
-    for start in range(0, size, 100_003):
-        seen.take(data[start : start + 100_003], copy[start : start + 100_003])
+    seen = Checksum(size)
+    taken = [seen.take(part, data, copy) for part in reversed(seen.parts)]
 
+    assert sum(taken) == size
     assert copy == data
     assert str(seen) == checksum.of(data)
 
@@ -47,9 +47,9 @@ def test_every_changed_byte_shows(kind: str) -> None:
         data[place] ^= 1
 
 
-@pytest.mark.parametrize("unit", [64, 512, 4096, CHUNK])
+@pytest.mark.parametrize("unit", [64, 512, 4096, PART])
 def test_what_changes_places_shows(kind: str, unit: int) -> None:
-    values = noise(2 * CHUNK)
+    values = noise(2 * PART)
     before = checksum.of(memoryview(values))
     first, second = values[:unit].copy(), values[unit : 2 * unit].copy()
     values[:unit], values[unit : 2 * unit] = second, first
@@ -67,3 +67,8 @@ def test_a_checksum_is_compared_with_one_of_its_kind(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
 
     assert fast != slow == checksum.of(data, like=slow)
+
+
+def test_a_checksum_of_a_kind_that_is_not_known_is_refused_by_its_name() -> None:
+    with pytest.raises(SimError, match="kind xxh3, which this release cannot make"):
+        checksum.of(memoryview(b"state"), like="xxh3:1f")
