@@ -35,7 +35,6 @@ make_root() {
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
     echo "making a Debian $release in $root"
     rm -rf "$root.new"
-    mkdir -p "$kept"
     debootstrap --variant=minbase --include="$packages" "$release" "$root.new" "$mirror" "$script" >"$root.log" 2>&1 ||
         die "debootstrap failed; the end of $root.log: $(tail -n 3 "$root.log")"
     mv "$root.new" "$root"
@@ -55,6 +54,13 @@ copy_network() {
     done
 }
 
+# Held as long as the command runs: a second run would change the source tree below the first.
+mkdir -p "$kept"
+exec 9>"$root.lock"
+flock --nonblock 9 || {
+    echo "waiting for another run in $root"
+    flock 9
+}
 [ -d "$root" ] || make_root
 copy_source
 copy_network
