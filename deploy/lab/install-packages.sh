@@ -7,7 +7,7 @@ set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH DEBIAN_FRONTEND=noninteractive
 
-packages="slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev munge libmunge2 lua5.3 gcc libc6-dev make"
+packages="slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins libslurm-dev munge libmunge2 lua5.3 gcc libc6-dev make"
 what="Slurm's packages"
 policy=/usr/sbin/policy-rc.d
 mark=slurm-interleave
@@ -67,7 +67,7 @@ allow_starts() {
 disable_new() {
     for package in $missing; do
         case $package in
-        slurmctld | slurmd | slurmdbd | munge | postgresql) update-rc.d "$package" disable >>"$log" 2>&1 || : ;;
+        slurmctld | slurmd | slurmrestd | slurmdbd | munge | postgresql) update-rc.d "$package" disable >>"$log" 2>&1 || : ;;
         esac
     done
 }
