@@ -269,7 +269,10 @@ class _Telling:
         if (update.ahead, update.reason) != self._last:
             self._last, self._waited = (update.ahead, update.reason), True
             why = f"; {update.reason}" if update.reason else ""
-            self._tell(f"waiting for the devices of group {self._member.group}: {update.ahead} ahead{why}")
+            about = f", about {update.expected_s:.0f} s" if update.HasField("expected_s") else ""
+            self._tell(
+                f"waiting for the devices of group {self._member.group}: {update.ahead} ahead{about}{why}"
+            )
 
     def unknown(self) -> bool:
         """Tell whether the orchestrator, which does not know the job, may still hear of it."""

@@ -21,6 +21,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import Remembered
+from slurm_interleave.orchestrator.expectations import Expectations
 from slurm_interleave.orchestrator.recorder import Recorder
 from slurm_interleave.orchestrator.watchers import Watcher
 from slurm_interleave.sql import rows
@@ -51,12 +52,13 @@ class Arbiter:
         self._agents = agents
         self._clock = clock
         self._recorder = Recorder(store, self._perform)
-        self._callers = Callers(self.post, clock)
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
         self.observe: Callable[[ev.Event, Sequence[cmd.Command]], None] | None = None  # is told each decision
         self.core = Core(_remembered(store), store.generation, rules)
+        self.expectations = Expectations(self.core, clock)
+        self._callers = Callers(self.post, clock, self.expectations.of)
         self._recorder.submit(self.core.start(clock()))
 
     async def run(self) -> None:
@@ -226,6 +228,7 @@ class Arbiter:
                 self._callers.answer(command)
             case cmd.Drop(row=rows.Member() as member):
                 self._callers.forget(rows.Key(member.job_id, member.group))
+                self.expectations.forget(rows.Key(member.job_id, member.group))
             case cmd.Notice() | cmd.GroupChanged():
                 self._spread(command)
 

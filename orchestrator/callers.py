@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from slurm_interleave.client.core.errors import NotInTime
 from slurm_interleave.orchestrator.core import commands as cmd
@@ -54,9 +54,15 @@ class Caller:
 class Callers:
     """All callers who wait; lives in one event loop."""
 
-    def __init__(self, post: Callable[[ev.Event], None], clock: Callable[[], float] = time.time) -> None:
-        """*post* takes the events of those who go."""
+    def __init__(
+        self,
+        post: Callable[[ev.Event], None],
+        clock: Callable[[], float] = time.time,
+        expect: Callable[[Iterable[ev.CallId]], Mapping[ev.CallId, float]] = lambda _: {},
+    ) -> None:
+        """*post* takes the events of those who go; *expect* says how long callers will wait, where known."""
         self._post = post
+        self._expect = expect
         self._clock = clock
         self._waiting: dict[ev.CallId, Caller] = {}
         self._places: dict[ev.CallId, cmd.Place] = {}  # not told yet
@@ -111,5 +117,8 @@ class Callers:
 
     def _tell_places(self) -> None:
         places, self._places = self._places, {}
-        for call in places.keys() & self._waiting.keys():
-            self._waiting[call].news.put_nowait(places[call])
+        told = places.keys() & self._waiting.keys()
+        expected_s = self._expect(told)
+        for call in told:
+            place = replace(places[call], expected_s=expected_s.get(call))
+            self._waiting[call].news.put_nowait(place)

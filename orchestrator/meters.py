@@ -24,6 +24,9 @@ class Meters:
         self._of_groups: list[tuple[MetricWrapperBase, str]] = []
         self.queue_depth = self._gauge("queue_depth", "Jobs that wait for a turn")
         self.wait = self._histogram("wait_seconds", "From acquire to grant")
+        self.wait_error = self._histogram(
+            "wait_error_seconds", "How far the expected wait was from the one that came", "side"
+        )
         self.hold = self._histogram("hold_seconds", "From grant to the lease's end")
         self.switch = self._histogram("switch_seconds", "Wall time of a switch before a grant")
         self.snapshot = self._histogram("snapshot_seconds", "Slowest node's snapshot in a switch")
@@ -77,8 +80,8 @@ class Meters:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return self._keep(Counter, f"interleave_{name}", text, "group", *labels)
 
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return self._keep(Histogram, f"interleave_{name}", text, "group", buckets=DURATIONS)
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return self._keep(Histogram, f"interleave_{name}", text, "group", *labels, buckets=DURATIONS)
 
     def _keep(self, kind: Callable[..., _Kind], name: str, text: str, *labels: str, **more: object) -> _Kind:
         metric = kind(name, text, labels, registry=self.registry, **more)

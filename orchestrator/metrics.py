@@ -109,6 +109,9 @@ class Metrics:
         meters.grants.labels(label, "yes" if lease.switched else "no").inc()
         meters.wait.labels(label).observe(lease.granted - lease.requested)
         meters.ts_wait.labels(label).observe(lease.granted - lease.requested)
+        missed_s = self._arbiter.expectations.missed_s(lease)
+        if missed_s is not None:
+            meters.wait_error.labels(label, "later" if missed_s > 0 else "sooner").observe(abs(missed_s))
         if not lease.switched:
             return
         meters.switch.labels(label).observe(lease.switch_s)

@@ -47,6 +47,7 @@ class Line:
     does: str = ""
     phase: str = ""
     since_s: float | None = None
+    rest_s: float | None = None
     nodes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     reason: str = ""
@@ -61,6 +62,7 @@ _COLUMNS: tuple[Column[Line], ...] = (
     Column("DOES", "what it does", TEXT, lambda line: line.does),
     Column("PHASE", "named at the acquire", TEXT, lambda line: line.phase),
     Column("TIME", "for how long", RIGHT_TEXT, lambda line: _age(line.since_s)),
+    Column("EXPECTED", "until its turn, by learned lengths", RIGHT_TEXT, lambda line: _age(line.rest_s)),
     Column("NODES", "nodes of its devices", LIST, lambda line: line.nodes),
     Column("DEVICES", "node/index", LIST, lambda line: line.devices),
     Column("REASON", "why it is faulted, or waits", TEXT, lambda line: line.reason),
@@ -79,7 +81,8 @@ def status(
     """Show the groups that you may see, or GROUP alone, and what each member does now.
 
     A member holds the devices, waits for them, is warm (yielded, its state still on the devices), saved (its
-    state is in host memory), faulted, or idle (nothing on a device).
+    state is in host memory), faulted, or idle (nothing on a device). EXPECTED is the time until its turn by
+    the usual lengths of the phases and switches before it, where all of them are known.
 
     With --watch a terminal shows the present state; elsewhere each change is a line that begins with its
     time, or with --json an object.
@@ -144,9 +147,10 @@ def _write_lines(news: Iterable[Groups | None], *, heading: bool) -> None:
         now, fresh = time.time(), []
         for line in _present(groups, written, now):
             key = (line.group, line.job_id)
-            if written.get(key) != replace(line, since_s=None):
+            timeless = replace(line, since_s=None, rest_s=None)
+            if written.get(key) != timeless:
                 fresh.append(line)
-                written[key] = replace(line, since_s=None)
+                written[key] = timeless
         head = _HEAD if heading and fresh else 0
         for number, text in enumerate(_table(fresh, heading=heading) if fresh else ()):
             print(f"{time_text(now) if number >= head else '':19} {text}", flush=True)
@@ -188,6 +192,7 @@ def _line(group: pb.GroupStatus, member: pb.MemberStatus, now: float) -> Line:
         does=_does(member),
         phase=member.phase,
         since_s=max(0.0, now - since) if since else None,
+        rest_s=max(0.0, member.expected_start - now) if member.expected_start else None,
         nodes=tuple(context.node for context in member.contexts),
         devices=tuple(f"{context.node}/{i}" for context in member.contexts for i in context.devices),
         reason=member.fault or member.reason,

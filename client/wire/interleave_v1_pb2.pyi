@@ -31,12 +31,14 @@ class AcquireUpdate(_message.Message):
     def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., granted: _Optional[_Union[Granted, _Mapping]] = ...) -> None: ...
 
 class Queued(_message.Message):
-    __slots__ = ("ahead", "reason")
+    __slots__ = ("ahead", "reason", "expected_s")
     AHEAD_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     ahead: int
     reason: str
-    def __init__(self, ahead: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    expected_s: float
+    def __init__(self, ahead: _Optional[int] = ..., reason: _Optional[str] = ..., expected_s: _Optional[float] = ...) -> None: ...
 
 class Granted(_message.Message):
     __slots__ = ("epoch", "waited_s", "context_restored", "switch_s", "also")
@@ -215,7 +217,7 @@ class GroupStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., state_since: _Optional[float] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("job_id", "user", "role", "epoch", "held_since", "phase", "queue_place", "waiting_since", "fault", "contexts", "priority", "reason")
+    __slots__ = ("job_id", "user", "role", "epoch", "held_since", "phase", "queue_place", "waiting_since", "fault", "contexts", "priority", "reason", "expected_start")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +230,7 @@ class MemberStatus(_message.Message):
     CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_START_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     user: str
     role: str
@@ -240,7 +243,8 @@ class MemberStatus(_message.Message):
     contexts: _containers.RepeatedCompositeFieldContainer[ContextStatus]
     priority: int
     reason: str
-    def __init__(self, job_id: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., held_since: _Optional[float] = ..., phase: _Optional[str] = ..., queue_place: _Optional[int] = ..., waiting_since: _Optional[float] = ..., fault: _Optional[str] = ..., contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ..., priority: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    expected_start: float
+    def __init__(self, job_id: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., held_since: _Optional[float] = ..., phase: _Optional[str] = ..., queue_place: _Optional[int] = ..., waiting_since: _Optional[float] = ..., fault: _Optional[str] = ..., contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ..., priority: _Optional[int] = ..., reason: _Optional[str] = ..., expected_start: _Optional[float] = ...) -> None: ...
 
 class ContextStatus(_message.Message):
     __slots__ = ("node", "devices", "state", "bytes")

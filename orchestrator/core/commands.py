@@ -96,6 +96,7 @@ class Place:
     calls: frozenset[CallId]
     ahead: int
     reason: str
+    expected_s: float | None = None  # to the grant, by what is usual; filled in when it is told
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.calls import RETURN_GRACE_S, Calls
 from slurm_interleave.orchestrator.core.clears import Clears
 from slurm_interleave.orchestrator.core.commands import Command, GroupChanged, Place, WakeMe
+from slurm_interleave.orchestrator.core.forecast import Forecast
 from slurm_interleave.orchestrator.core.habits import Habits
 from slurm_interleave.orchestrator.core.limits import Limits
 from slurm_interleave.orchestrator.core.nodes import Nodes
@@ -45,6 +46,7 @@ class Core:
         self.order = Order(self.state, waits, self._policy, self.switches.costs)
         self.calls = Calls(self.state, waits, self.order)
         self.turns = Turns(self.state, self.switches, self.order, rules, self.habits)
+        self.forecast = Forecast(self.state, self.switches, self.order, self.turns, self.habits)
         self.limits = Limits(self.state, rules)
         self._word = Word(self.state, self.limits)
         self.trespasses = Trespasses(self.state, self.switches, self.turns.evict)
@@ -168,6 +170,7 @@ class Core:
                 continue
             held = max(ended_at - lease.granted, 0.0)
             self._policy.held(member.account, held * len(self.state.devices(key)), at)
+            self.habits.held(key, lease.phase, held, lease.switch_s if lease.switched else None)
             self.habits.yielded(key, ended_at)
             if self._save_at_once(key, at):
                 self.turns.evict(key, at)

@@ -1,27 +1,40 @@
-"""Learned phase lengths: how long a member leaves its devices alone, and so who will want them next."""
+"""Learned lengths: how long a member holds its devices and leaves them alone, and what its switches take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from slurm_interleave.sql.rows import Key
 
 _KEPT = 5  # observations
+_PHASES = 8  # of a member, by name: who gives each phase a new name has one length for all
+_ANY = ""
+Lengths = tuple[float, ...]  # the newest, in seconds
+
+
+class Usual(NamedTuple):
+    """What is usual: the median, so that one long break changes nothing.
+
+    *longest_s* is what is long, but not unheard of: the longest but one.
+    """
+
+    usual_s: float
+    longest_s: float
+
+
+def _usual(lengths: Lengths) -> Usual | None:
+    ordered = sorted(lengths)
+    return Usual(ordered[len(ordered) // 2], ordered[-2:][0]) if ordered else None
 
 
 @dataclass
 class _Habit:
     yielded: float = 0.0
-    offs_s: tuple[float, ...] = ()  # the newest lengths from a yield to the next acquire
-
-    def off_s(self) -> float:
-        """Return what is usual: the median, so that one long break changes nothing."""
-        return sorted(self.offs_s)[len(self.offs_s) // 2]
-
-    def longest_s(self) -> float:
-        """Return what is long, but not unheard of: the longest but one."""
-        return sorted(self.offs_s)[-2:][0]
+    offs: Lengths = ()  # from a yield to the next acquire
+    switches: Lengths = ()  # wall time of those before its grants
+    holds: dict[str, Lengths] = field(default_factory=dict)  # by phase, and of all phases as `_ANY`
 
 
 class Habits:
@@ -34,16 +47,35 @@ class Habits:
         """A member asks for its devices again."""
         habit = self._habits.setdefault(key, _Habit())
         if habit.yielded:
-            habit.offs_s = (*habit.offs_s, at - habit.yielded)[-_KEPT:]
+            habit.offs = _with(habit.offs, at - habit.yielded)
             habit.yielded = 0.0
 
     def yielded(self, key: Key, at: float) -> None:
         """A member gave its devices up."""
         self._habits.setdefault(key, _Habit()).yielded = at
 
+    def held(self, key: Key, phase: str, held_s: float, switch_s: float | None) -> None:
+        """A lease ended; *switch_s*: the wall time of the switch before it, if there was one."""
+        habit = self._habits.setdefault(key, _Habit())
+        for name in {phase, _ANY}:
+            habit.holds[name] = _with(habit.holds.pop(name, ()), held_s)
+        if len(habit.holds) > _PHASES:
+            del habit.holds[next(name for name in habit.holds if name != _ANY)]
+        if switch_s is not None:
+            habit.switches = _with(habit.switches, switch_s)
+
     def forget(self, key: Key) -> None:
         """A member is gone."""
         self._habits.pop(key, None)
+
+    def hold(self, key: Key, phase: str) -> Usual | None:
+        """Return how long the member holds for *phase*; where that is new, how long for any."""
+        holds = self._habits.get(key, _Habit()).holds
+        return _usual(holds.get(phase) or holds.get(_ANY, ()))
+
+    def switch(self, key: Key) -> Usual | None:
+        """Return what a switch to the member takes."""
+        return _usual(self._habits.get(key, _Habit()).switches)
 
     def next_acquire(self, key: Key, now: float) -> float | None:
         """Return when the member will ask again by its habit, or None if that is not known.
@@ -51,10 +83,10 @@ class Habits:
         Who has stayed away twice as long as it does at times has another habit now, which is not known.
         """
         habit = self._habits.get(key)
-        if habit is None or not habit.yielded or not habit.offs_s:
+        off = _usual(habit.offs) if habit is not None and habit.yielded else None
+        if habit is None or off is None:
             return None
-        away_s = now - habit.yielded
-        return habit.yielded + habit.off_s() if away_s <= 2 * habit.longest_s() else None
+        return habit.yielded + off.usual_s if now - habit.yielded <= 2 * off.longest_s else None
 
     def another_comes_first(self, key: Key, others: Iterable[Key], now: float) -> bool:
         """Tell whether one of *others* is expected to ask before *key* does."""
@@ -63,3 +95,7 @@ class Habits:
             return False
         expected = [self.next_acquire(other, now) for other in others]
         return any(at is not None and at < own for at in expected)
+
+
+def _with(lengths: Lengths, newest: float) -> Lengths:
+    return (*lengths, max(newest, 0.0))[-_KEPT:]

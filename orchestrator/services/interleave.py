@@ -216,7 +216,8 @@ class InterleaveService(rpc.InterleaveServicer):
 def _acquire_update(update: Place | Grant, groups: Sequence[str]) -> pb.AcquireUpdate:
     """Return what the caller is told who has asked for *groups*, some of which his job may have held."""
     if isinstance(update, Place):
-        return pb.AcquireUpdate(queued=pb.Queued(ahead=update.ahead, reason=update.reason))
+        queued = pb.Queued(ahead=update.ahead, reason=update.reason, expected_s=update.expected_s)
+        return pb.AcquireUpdate(queued=queued)
     lease, epochs = update.lease, {one.group: one.told or one.epoch for one in (update.lease, *update.also)}
     granted = pb.Granted(
         epoch=epochs.pop(groups[0], 0),

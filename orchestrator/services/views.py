@@ -15,16 +15,19 @@ def group_status(core: Core, group: str, at: float) -> pb.GroupStatus:
     state, since = core.standings.since(group)
     members = core.state.groups.get(group, ())
     claims = dict.fromkeys(core.state.claims[key] for key in members if key in core.state.claims)
-    places = core.turns.places(claims, at)
+    places, waits = core.turns.places(claims, at), core.forecast.waits(claims, at)
+    starts = {key: at + wait_s for key, wait_s in waits.items()}
     return pb.GroupStatus(
         name=group,
         state=state.value,
         state_since=since,
-        members=[_member(core, key, places) for key in members],
+        members=[_member(core, key, places, starts) for key in members],
     )
 
 
-def _member(core: Core, key: Key, places: Mapping[Key, tuple[int, str]]) -> pb.MemberStatus:
+def _member(
+    core: Core, key: Key, places: Mapping[Key, tuple[int, str]], starts: Mapping[Key, float]
+) -> pb.MemberStatus:
     state = core.state
     member, lease, claim = state.members[key], state.leases.get(key), state.claims.get(key)
     status = pb.MemberStatus(job_id=key.job_id, user=member.user, role=member.role, fault=member.fault)
@@ -38,6 +41,7 @@ def _member(core: Core, key: Key, places: Mapping[Key, tuple[int, str]]) -> pb.M
         ahead, reason = places[claim]
         status.queue_place, status.reason = ahead + 1, status.reason or reason
         status.waiting_since, status.phase = waiter.requested, waiter.phase
+        status.expected_start = starts.get(claim, 0.0)
     for part in state.parts.get(key, {}).values():
         status.contexts.append(context_status(part))
     return status

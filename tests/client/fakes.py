@@ -87,8 +87,8 @@ def refuse_yield(code: grpc.StatusCode, text: str, name: str = "") -> Callable[[
     return lambda context: list(refusal(code, text, name)(context)) and None
 
 
-def queued(ahead: int, reason: str = "") -> pb.AcquireUpdate:
-    return pb.AcquireUpdate(queued=pb.Queued(ahead=ahead, reason=reason))
+def queued(ahead: int, reason: str = "", expected_s: float | None = None) -> pb.AcquireUpdate:
+    return pb.AcquireUpdate(queued=pb.Queued(ahead=ahead, reason=reason, expected_s=expected_s))
 
 
 def free_address() -> str:

@@ -39,7 +39,12 @@ def test_the_log_says_each_place_once_and_the_grant(
     mine: Interleaver, orchestrator: FakeOrchestrator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer(_context: Any) -> Iterator[pb.AcquireUpdate]:
-        yield from [queued(2), queued(1), queued(1), queued(0, "device state is being moved")]
+        yield from [
+            queued(2, expected_s=35.4),
+            queued(1),
+            queued(1),
+            queued(0, "device state is being moved"),
+        ]
         yield orchestrator.granted(context_restored=True, waited_s=1.5)
 
     orchestrator.acquires.put(answer)
@@ -49,7 +54,7 @@ def test_the_log_says_each_place_once_and_the_grant(
     assert (lease.waited_s, lease.context_restored) == (1.5, True)
     *waiting, granted = lines(capsys)
     assert waiting == [
-        "waiting for the devices of group demo: 2 ahead",
+        "waiting for the devices of group demo: 2 ahead, about 35 s",
         "waiting for the devices of group demo: 1 ahead",
         "waiting for the devices of group demo: 0 ahead; device state is being moved",
     ]

@@ -16,6 +16,7 @@ from slurm_interleave.client.connect import ERROR_KEY
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.services.interleave import InterleaveService
+from slurm_interleave.sql.rows import Key
 from tests.orchestrator.fake_agent import FakeAgent, agent
 from tests.orchestrator.serving import Client, serving
 
@@ -44,6 +45,26 @@ async def test_a_waiter_hears_its_place_until_the_grant(client: Client, n1: Fake
     assert granted.epoch == first.epoch + 1
     assert 0 < granted.switch_s < granted.waited_s
     assert not granted.context_restored
+
+
+async def test_a_waiter_hears_how_long_it_will_take_once_that_is_known_and_so_does_the_status(
+    orchestrator: Orchestrator, client: Client, n1: FakeAgent
+) -> None:
+    for job in "ab":
+        orchestrator.arbiter.core.habits.held(Key(job, "demo"), "", held_s=20, switch_s=3)
+    await client.lock("b")
+    await client.unlock("b")
+    await client.lock("a")
+    call = client.acquire("b")
+
+    queued = (await call.read()).queued
+    now, [group] = time.time(), (await client.status("demo")).groups
+
+    assert queued.HasField("expected_s")
+    assert 13 < queued.expected_s < 23
+    starts = {member.job_id: member.expected_start for member in group.members}
+    assert starts == {"a": 0, "b": pytest.approx(now + queued.expected_s, abs=5), "c": 0}
+    call.cancel()
 
 
 async def _rest(call: Any) -> Any:

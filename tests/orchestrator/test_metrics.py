@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.daemon import Orchestrator
+from slurm_interleave.sql.rows import Key
 from tests.metrics import Scraped, scrape
 from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client, eventually, serving
@@ -52,6 +54,23 @@ async def test_turns_are_counted_with_what_they_took(
     assert told.value("interleave_snapshot_seconds_count", **_OURS) == 1
     assert told.value("interleave_device_busy_seconds_total", **_OURS) > 0
     assert told.value("interleave_device_switch_seconds_total", **_OURS) > 0
+
+
+async def test_how_far_expected_waits_were_from_those_that_came_is_measured(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    for job in "ab":
+        orchestrator.arbiter.core.habits.held(Key(job, "demo"), "", held_s=20, switch_s=3)
+    await client.lock("a")
+    call = client.acquire("b")
+    assert (await call.read()).queued.expected_s > 10
+    await client.unlock("a")
+    while (await call.read()) is not grpc.aio.EOF:
+        pass
+
+    told = await scraped(orchestrator, "interleave_wait_error_seconds_count", 1, **_OURS, side="sooner")
+
+    assert 10 < told.value("interleave_wait_error_seconds_sum", **_OURS, side="sooner") < 23
 
 
 async def test_dashboards_of_the_kubernetes_reference_find_its_metrics(
