@@ -16,7 +16,7 @@ SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-matrix test-here torch promtool bench gpu-check soak check lint types protos protos-check plugin packages clean
+.PHONY: demo test test-matrix test-here torch frameworks promtool bench gpu-check soak check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -29,7 +29,7 @@ test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional
 	@deploy/lab/install-packages.sh --optional --databases
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
-	@$(MAKE) --no-print-directory torch promtool
+	@$(MAKE) --no-print-directory torch frameworks promtool
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 # Each release is a Debian of its own, entered by chroot; all run side by side, and here what differs.
@@ -49,6 +49,15 @@ torch: $(VENV)/.ready
 	@$(BIN)/python -c 'import torch' 2>/dev/null || timeout 120 $(BIN)/pip install -qq --group torch || { \
 		$(BIN)/pip uninstall -qq -y torch; \
 		echo "torch was not installed within two minutes: tests/torch is skipped"; }
+
+# Another 0.7 GB, after torch.
+FRAMEWORKS := trl ray lightning accelerate
+frameworks: $(VENV)/.ready
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
+		torch $(FRAMEWORKS) || ! $(BIN)/python -c 'import torch' 2>/dev/null || \
+		timeout 120 $(BIN)/pip install -qq --group frameworks || { \
+		$(BIN)/pip uninstall -qq -y $(FRAMEWORKS); \
+		echo "TRL, Ray, Lightning and Accelerate were not installed within two minutes: their tests are skipped"; }
 
 # One program of Debian's package prometheus, which would bring a daemon and 36 other packages.
 promtool:

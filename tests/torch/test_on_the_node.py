@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import numpy as np
 import pytest_asyncio
 
-from slurm_interleave.client.integrations.torch_offload import Offload
-from slurm_interleave.client.sim import SimBuffer, SimDevice
+from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from tests.node_agent.conftest import agent, folder, orchestrator, sim
 from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, start_job
+from tests.torch.on_sim import OnSim
 from tests.torch.training import Training
 
 __all__ = ["agent", "folder", "orchestrator", "sim"]
-
-
-class OnSim:
-    """An offload whose bytes lie on a simulated device as long as they are not in host memory."""
-
-    can_discard = False
-
-    def __init__(self, offload: Offload, device: SimDevice) -> None:
-        self.offload, self._device = offload, device
-        self.tags = offload.tags
-        self._buffer: SimBuffer | None = None
-        self._show()
-
-    @property
-    def arena_bytes(self) -> int:
-        return self.offload.arena_bytes
-
-    def suspend(self, tags: Sequence[str], *, discard: bool) -> None:
-        self.offload.suspend(tags, discard=discard)
-        self._show()
-
-    def resume(self, tags: Sequence[str]) -> None:
-        self.offload.resume(tags)
-        self._show()
-
-    def _show(self) -> None:
-        if self._buffer is not None:
-            self._buffer.free()
-        resident = self.offload.resident_bytes()
-        self._buffer = self._device.empty(resident, np.uint8) if resident else None
 
 
 @pytest_asyncio.fixture
