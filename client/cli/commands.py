@@ -10,6 +10,7 @@ from slurm_interleave.client.cli.clear_command import clear
 from slurm_interleave.client.cli.doctor_command import doctor
 from slurm_interleave.client.cli.drain_command import drain
 from slurm_interleave.client.cli.endpoints_command import endpoints
+from slurm_interleave.client.cli.ray_env_command import ray_env
 from slurm_interleave.client.cli.register_command import register
 from slurm_interleave.client.cli.run_command import run
 from slurm_interleave.client.cli.status import status
@@ -79,6 +80,7 @@ command.add_command(clear)
 command.add_command(doctor)
 command.add_command(drain)
 command.add_command(endpoints)
+command.add_command(ray_env)
 command.add_command(register)
 command.add_command(run)
 command.add_command(status)

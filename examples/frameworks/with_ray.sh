@@ -1,0 +1,8 @@
+#!/bin/sh
+# Runs a command with a Ray of its job's own: sbatch --interleave-group=rl --gres=gpu:1 with_ray.sh python ray_loop.py OUT
+set -eu
+eval "$(interleave ray-env)"
+# shellcheck disable=SC2086 # these are options
+ray start $INTERLEAVE_RAY_HEAD --block >"$RAY_TMPDIR/start.log" 2>&1 &
+trap 'kill $! 2>/dev/null; wait; rm -rf "$RAY_TMPDIR"' EXIT
+"$@"
