@@ -23,7 +23,7 @@ from slurm_interleave.orchestrator.placement.admin_comment import (
 from slurm_interleave.orchestrator.placement.audit import Audit
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.groups import Groups
-from slurm_interleave.orchestrator.placement.lost import AwayNodes
+from slurm_interleave.orchestrator.placement.lost import AwayNodes, closed
 from slurm_interleave.orchestrator.placement.plan import Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm
 from slurm_interleave.orchestrator.placement.side_by_side import side_by_side
@@ -94,7 +94,8 @@ class PlacementHelper:
         with self._reports("gres"):
             await self.audit.look(jobs, book.values())
         await self._requeue_faulted(job for job, _ in jobs.values())
-        lost = await self._lost_nodes(jobs, book)
+        shut = await self._closed_nodes(jobs)
+        lost = shut | self._away_nodes(book)
         for job_id, (job, comment) in jobs.items():
             if job_id in book and _waits(job, comment) and lost & set(book[job_id].nodes):
                 await self._displace(job, comment, book)
@@ -102,14 +103,16 @@ class PlacementHelper:
                 await self._repair(job, comment, book[job_id])
             else:
                 await self._recover(job, comment, book)
-        await self._place_waiting(jobs, book, lost)
+        await self._place_waiting(jobs, book, lost, shut)
 
-    async def _place_waiting(self, jobs: Jobs, book: Mapping[str, Placement], lost: frozenset[str]) -> None:
+    async def _place_waiting(
+        self, jobs: Jobs, book: Mapping[str, Placement], lost: frozenset[str], shut: frozenset[str]
+    ) -> None:
         pending = waiting(jobs, book)
         nodes = [node for node in self._fleet.nodes() if node.name not in lost]
         accounts = {job_id: job.account for job_id, (job, _) in jobs.items()}
         groups = Groups(self._config.groups, accounts)
-        made = plan(pending, book.values(), nodes, self._config.lanes, groups)
+        made = plan(pending, book.values(), nodes, self._config.lanes, groups, shut)
         parts = [p for p in made if p.job_id in jobs and jobs[p.job_id][0].heterogeneous]
         for placement in parts:  # in their order: Slurm must not begin with half of each of two jobs
             await self._give(placement, jobs)
@@ -174,14 +177,14 @@ class PlacementHelper:
         self._fleet.forget(placement.job_id)
         log.info("placement.dropped", extra={"job": placement.job_id, "group": placement.group})
 
-    async def _lost_nodes(self, jobs: Jobs, book: Mapping[str, Placement]) -> frozenset[str]:
-        """Return the nodes on which no job can start; those of Slurm only where a job waits."""
+    def _away_nodes(self, book: Mapping[str, Placement]) -> frozenset[str]:
         nodes = {node for placement in book.values() for node in placement.nodes}
-        away = self._away.update(nodes, [node.name for node in self._fleet.nodes()])
-        if not any(_waits(job, comment) for job, comment in jobs.values()):
-            return away
-        states = await self._slurm.node_states()
-        return away | {name for name, state in states.items() if state.startswith("down")}
+        return self._away.update(nodes, [node.name for node in self._fleet.nodes()])
+
+    async def _closed_nodes(self, jobs: Jobs) -> frozenset[str]:
+        """Return the nodes on which Slurm starts no job; it is asked only where a job waits."""
+        waits = any(_waits(job, comment) for job, comment in jobs.values())
+        return closed(await self._slurm.node_states()) if waits else frozenset()
 
     async def _displace(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Take a job that has not started off a node that is lost; a later round places it again."""

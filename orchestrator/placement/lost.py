@@ -1,8 +1,17 @@
-"""Which nodes jobs cannot start on: down in Slurm, or without their agent for too long."""
+"""Which nodes jobs cannot start on: Slurm starts none there, or their agent is away for too long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+# Words of a state of sinfo (`draining@`) or pyslurm (`mixed+drain`). Jobs start where it is `powered_down`.
+_CLOSED = re.compile(r"\b(down|drain\w*|fail\w*|inval\w*|reboot\w*)\b")
+
+
+def closed(states: Mapping[str, str]) -> frozenset[str]:
+    """Return the nodes on which Slurm starts no job, of the states of all."""
+    return frozenset(name for name, state in states.items() if _CLOSED.search(state))
 
 
 class AwayNodes:

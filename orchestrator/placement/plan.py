@@ -8,7 +8,7 @@ belongs to one of them until its last member leaves.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -83,15 +83,17 @@ def plan(
     nodes: Sequence[Node],
     lanes: Sequence[Lane],
     groups: Groups | None = None,
+    closed: Set[str] = frozenset(),
 ) -> list[Placement]:
     """Return the placements of those of *pending* that fit now, first come first served.
 
     *book* holds the jobs that have their place; they stay. A job goes where its group runs if a seat is free
     there, else onto devices that no group has, on the nodes with the fewest devices in use, else it waits.
     It waits too where its group's seats are on a node whose agent is away, which is so after each restart,
-    and where *groups*, which is told of all who have a place, refuses it.
+    though for none of *closed*, where no job can start; and where *groups*, which is told of all who have a
+    place, refuses it.
     """
-    table, groups, made = _Table(nodes, lanes), groups or Groups(), list(book)
+    table, groups, made = _Table(nodes, lanes, closed), groups or Groups(), list(book)
     booked = len(made)
     for placement in made:
         _take(placement, table, groups)
@@ -102,7 +104,7 @@ def plan(
         elif found:  # seats are only taken in a table: make it anew
             for placement in found:
                 groups.leave(placement)
-            table = _Table(nodes, lanes)
+            table = _Table(nodes, lanes, closed)
             for placement in made:
                 table.seat(placement)
     return made[booked:]
@@ -161,8 +163,8 @@ class _Profile(NamedTuple):
 class _Table:
     """Who sits where, as bit masks of device indices by node."""
 
-    def __init__(self, nodes: Sequence[Node], lanes: Sequence[Lane]) -> None:
-        self._lanes = lanes
+    def __init__(self, nodes: Sequence[Node], lanes: Sequence[Lane], closed: Set[str]) -> None:
+        self._lanes, self._closed = lanes, closed
         self._devices = {node.name: _mask(node.devices) for node in sorted(nodes, key=lambda n: n.name)}
         self._indices = sorted({device for node in nodes for device in node.devices})
         self._taken: Counter[tuple[str, str, int]] = Counter()
@@ -216,7 +218,7 @@ class _Table:
             sets, key=lambda place: (not self.present(place[0]), sets[place], place)
         ):
             fits = (len(nodes), len(devices)) == (job.nodes, job.devices)
-            if not fits or not all(map(job.may_have, nodes)):
+            if not fits or not all(map(job.may_have, nodes)) or not self._closed.isdisjoint(nodes):
                 continue
             wanted = _mask(devices)
             for lane in self._lanes:

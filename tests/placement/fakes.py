@@ -47,6 +47,7 @@ class FakeSlurm:
         self.pins: dict[str, Pin] = {}
         self.down = False
         self.nodes_down: set[str] = set()
+        self.other_states: dict[str, str] = {}
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.fails: set[str] = set()
         self.writes_gres: frozenset[str] | None = None  # whatever it was told
@@ -106,7 +107,7 @@ class FakeSlurm:
         self.change(job_id, pinned=())
 
     async def node_states(self) -> dict[str, str]:
-        return dict.fromkeys(self.nodes_down, "down*")
+        return dict.fromkeys(self.nodes_down, "down*") | self.other_states
 
     async def used(self) -> dict[tuple[str, str], int]:
         started = [job_id for job_id, job in self.queue.items() if job.started and job_id in self.pins]

@@ -58,6 +58,46 @@ async def test_a_job_that_waits_on_a_node_that_went_down_is_placed_elsewhere(wor
     assert world.over == []  # it only moved: nothing of it is accounted for
 
 
+@pytest.mark.parametrize(
+    "state",
+    ["drained", "draining*", "mixed+drain", "drained@", "failing", "fail*", "inval", "reboot^", "down~"],
+)
+async def test_where_slurm_starts_no_job_none_is_placed_none_waits_and_those_that_run_stay(
+    world: World, state: str
+) -> None:
+    for job_id in ("1", "2"):
+        world.slurm.submit(job_id)
+        await world.helper.round()
+    world.slurm.put_back("2")
+    world.slurm.other_states = {"n1": state, "n2": "idle"}
+    world.slurm.submit("3", group="another")
+    world.slurm.submit("4")
+
+    await world.helper.round()
+    await world.helper.round()
+
+    assert {job_id: world.book.kept[job_id].nodes for job_id in "1234"} == {
+        "1": ("n1",),
+        "2": ("n2",),
+        "3": ("n2",),
+        "4": ("n2",),
+    }
+    assert all(job.started for job in world.slurm.queue.values())
+
+
+@pytest.mark.parametrize(
+    "state", ["idle", "mixed*", "allocated@", "powered_down", "idle~", "planned", "maint"]
+)
+async def test_a_node_in_any_other_state_takes_jobs(state: str) -> None:
+    world = World(N1)
+    world.slurm.other_states = {"n1": state}
+    world.slurm.submit("1")
+
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].started
+
+
 async def test_with_no_other_node_a_job_of_a_node_that_went_down_waits_held_without_a_pin() -> None:
     world = World(N1)
     world.slurm.submit("1")

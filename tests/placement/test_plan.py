@@ -104,6 +104,14 @@ def test_a_member_waits_while_the_agent_of_its_groups_node_is_away() -> None:
     assert [p.nodes for p in plan([want("2")], book, [N1, N2], LANES)] == [("n1",)]
 
 
+def test_a_member_waits_for_no_node_where_no_job_can_start() -> None:
+    book = [have("1", (0,), "ilva", nodes=("n1",))]
+
+    (made,) = plan([want("2")], book, [N2], LANES, closed={"n1"})
+
+    assert made.nodes == ("n2",)
+
+
 def test_a_member_opens_another_set_where_the_one_on_an_absent_node_is_full() -> None:
     book = [have("1", (0,), "ilva", nodes=("n1",)), have("2", (0,), "ilvb", nodes=("n1",))]
 
