@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +69,24 @@ def submit_member(
     command = [sys.executable, str(SCRIPT), str(path), *arguments]
     job_id = cluster.sbatch(command, group=group, gres=gres, options=options)
     return SubmittedMember(cluster, job_id, path)
+
+
+def kill_all_of(cluster: Cluster, *job_ids: str) -> None:
+    """End slurmstepd and the processes of jobs as a crash of their node would: none tells of another."""
+    wanted = {f"SLURM_JOB_ID={job_id}".encode() for job_id in job_ids}
+    lab = f"SLURM_CONF={cluster.env['SLURM_CONF']}".encode()
+    members, steps = set[int](), set[int]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            environ = set((folder / "environ").read_bytes().split(b"\0"))
+            if lab in environ and environ & wanted:
+                members.add(int(folder.name))
+                steps.add(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
+    steps = {pid for pid in steps - members if (Path(f"/proc/{pid}/comm").read_text() == "slurmstepd\n")}
+    assert len(steps) == len(job_ids)
+    for pid in (*steps, *members):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def slices(cluster: Cluster, *members: SubmittedMember) -> list[pb.Slice]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from lab.processes import wait_until
 from lab.scratch import REPOSITORY
 from tests.slurm.members import (
     SubmittedMember,
+    kill_all_of,
     never_two_on_a_device,
     slices,
     status,
@@ -85,19 +84,6 @@ def python_for_all(cluster: Cluster) -> list[str]:
     shutil.copy(packages / "typing_extensions.py", site)
     shutil.copytree(REPOSITORY / "client", site / "slurm_interleave" / "client")
     return ["env", f"PYTHONPATH={site}", system]
-
-
-def kill_all_of(cluster: Cluster, job_id: str) -> None:
-    """End the job's slurmstepd and processes as a crash of its node would."""
-    wanted = (f"[{job_id}.batch]".encode(), f"SLURM_JOB_ID={job_id}\0".encode())
-    lab = f"={cluster.root}\0".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            line, environ = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if (wanted[0] in line or wanted[1] in environ) and lab in environ:
-            os.kill(int(folder.name), signal.SIGKILL)
 
 
 def test_a_holder_that_is_cancelled_gives_its_device_to_the_next(cluster: Cluster) -> None:

@@ -1,0 +1,154 @@
+"""What happens to nodes: they boot anew, lose their slurmd, are set down or drained by an administrator."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from lab import Cluster
+from lab.processes import wait_until
+from tests.slurm.members import (
+    SubmittedMember,
+    kill_all_of,
+    never_two_on_a_device,
+    slices,
+    status,
+    submit_member,
+    violations,
+)
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(150)]
+
+LONG_HOLD = ("--turns", "1", "--hold", "300")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Cluster]:
+    """A cluster of its own, whose nodes stay down when they are set down."""
+    with Cluster.start(plain_nodes=(), slurm=("ReturnToService=1",)) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(site: Cluster) -> Iterator[None]:
+    yield
+    for state in ("PENDING", "RUNNING"):
+        site.command("scancel", f"--state={state}")
+    assert wait_until(lambda: not site.command("squeue", "--noheader").strip(), 30, 0.2)
+    for node in site.layout.nodes:
+        assert wait_until(lambda node=node: state_of(site, node) == "idle", 30, 0.2), state_of(site, node)
+    assert not violations(site)
+
+
+def state_of(cluster: Cluster, node: str) -> str:
+    return cluster.command("sinfo", "--noheader", f"--nodes={node}", "--format=%T").strip()
+
+
+def pair(cluster: Cluster, group: str, *options: str) -> tuple[SubmittedMember, SubmittedMember, str]:
+    """Submit one that holds for long, and one that waits for it; return both and their node."""
+    a = submit_member(cluster, group, *LONG_HOLD, options=options)
+    a.until("granted")
+    b = submit_member(cluster, group, "--turns", "1", options=("--requeue", "--open-mode=append"))
+    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
+    return a, b, cluster.job(a.job_id)["NodeList"]
+
+
+def crash(cluster: Cluster, node: str, *jobs: str) -> None:
+    """End all that runs on *node*, which has no disk, as a loss of power would, and what its memory held."""
+    cluster.kill9(f"slurmd-{node}")
+    cluster.kill9(f"agent-{node}")
+    kill_all_of(cluster, *jobs)
+    root = cluster.root
+    for folder in (root / "run" / node, root / "spool" / node, cluster.scratch.sim / node):
+        shutil.rmtree(folder)
+
+
+def boot(cluster: Cluster, node: str) -> None:
+    """Start the agent and slurmd of *node* as after a boot: the kernel has a new boot id, slurmd says so."""
+    boot_id = cluster.layout.etc / f"boot-{node}"
+    boot_id.write_text(f"{secrets.token_hex(16)}\n")
+    agent, slurmd = cluster.daemons[f"agent-{node}"], cluster.daemons[f"slurmd-{node}"]
+    mount = f'mount --bind {boot_id} /proc/sys/kernel/random/boot_id; exec "$@"'
+    agent.argv[:0] = ["unshare", "--mount", "sh", "-ec", mount, "sh"]
+    slurmd.argv.append("-b")
+    cluster.start_again(agent.name)
+    cluster.start_again(slurmd.name)
+    slurmd.argv.remove("-b")
+
+
+def test_a_node_that_boots_anew_gives_its_devices_to_those_that_come_after(site: Cluster) -> None:
+    a, b, node = pair(site, "rebooted", "--no-requeue")
+
+    crash(site, node, a.job_id, b.job_id)
+    boot(site, node)
+
+    assert site.wait(a.job_id, "NODE_FAIL") == "NODE_FAIL"
+    assert "event=state.void" in site.logs(f"agent-{node}", 1000)
+    assert wait_until(lambda: [row.state for row in slices(site, a)] == ["JOB_ENDED"], 20, 0.2)
+    assert wait_until(lambda: state_of(site, node) == "down", 20, 0.2)  # Slurm: unexpectedly rebooted
+    site.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    submit_member(site, "rebooted-later", "--turns", "1", options=(f"--nodelist={node}",)).completed()
+    site.begin_soon(b.job_id)
+    b.completed()
+    assert site.job(b.job_id)["Restarts"] == "1"
+
+
+def test_turns_go_on_while_slurmd_is_away(site: Cluster) -> None:
+    a, b = (submit_member(site, "no-slurmd", "--turns", "10", "--hold", "0.3") for _ in "ab")
+    a.until("yielding")
+    b.until("yielding")
+    slurmd = f"slurmd-{site.job(a.job_id)['NodeList']}"
+
+    site.kill9(slurmd)
+    try:
+        before = len(slices(site, a, b))
+        assert wait_until(lambda: len(slices(site, a, b)) > before + 3, 30, 0.2)
+    finally:
+        site.start_again(slurmd)
+    a.completed()
+    b.completed()
+
+    assert never_two_on_a_device(slices(site, a, b))
+
+
+def test_jobs_of_a_node_that_is_set_down_end_and_one_that_is_requeued_goes_elsewhere(site: Cluster) -> None:
+    a, b, node = pair(site, "set-down", "--no-requeue")
+    other = next(name for name in site.layout.nodes if name != node)
+
+    site.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    try:
+        assert site.wait(a.job_id, "NODE_FAIL") == "NODE_FAIL"
+        assert wait_until(lambda: site.job(b.job_id).get("ReqNodeList") == other, 30, 0.2)
+        assert wait_until(lambda: not site.held(b.job_id), 20, 0.2)
+        site.begin_soon(b.job_id)
+        b.completed()
+    finally:
+        site.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+    assert site.job(b.job_id)["NodeList"] == other
+    assert [row.state for row in slices(site, a)] == ["JOB_ENDED"]
+
+
+def test_no_job_is_placed_on_a_node_that_is_drained_and_one_that_waits_there_leaves_it(site: Cluster) -> None:
+    running = submit_member(site, "drained", *LONG_HOLD)
+    running.until("granted")
+    node = site.job(running.job_id)["NodeList"]
+    other = next(name for name in site.layout.nodes if name != node)
+    later = ("--begin=now+1hour", f"--nodelist={node}")
+    waits = submit_member(site, "drained", "--turns", "1", options=later)
+    assert wait_until(lambda: "state=released" in site.job(waits.job_id)["AdminComment"], 20, 0.2)
+
+    site.command("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    try:
+        assert wait_until(lambda: site.job(waits.job_id).get("ReqNodeList") == other, 30, 0.2)
+        late = [submit_member(site, f"drained{n}", "--turns", "1") for n in range(2)]
+        for member in late:
+            member.completed()
+        assert {site.job(member.job_id)["NodeList"] for member in late} == {other}
+        assert site.state(running.job_id) == "RUNNING"
+        assert running.job_id in status(site, "drained")
+    finally:
+        site.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
