@@ -28,6 +28,7 @@ endif
 test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional
 	@deploy/lab/install-packages.sh --optional --databases
+	@deploy/lab/install-packages.sh --optional --browser
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
 	@$(MAKE) --no-print-directory torch frameworks promtool
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)

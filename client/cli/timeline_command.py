@@ -18,6 +18,13 @@ from slurm_interleave.client.core.errors import BadArgument
 @click.option(
     "-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path)
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(drawing.FORMS)),
+    help="A page, a picture, or a trace for ui.perfetto.dev; default: what FILE ends with (.html, .svg, "
+    ".png, .pftrace), else a page.",
+)
 @query_options
 @click.option(
     "--work",
@@ -26,10 +33,10 @@ from slurm_interleave.client.core.errors import BadArgument
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Intervals of work that simulated devices recorded (work.jsonl); may be given several times.",
 )
-@click.option("--title", default="", help="Heading of the page.")
+@click.option("--title", default="", help="Heading.")
 @source_options
-def timeline(output: Path, work: tuple[Path, ...], title: str, **options: Any) -> None:
-    """Draw who held, waited and switched when, as one HTML file that needs nothing else."""
+def timeline(output: Path, work: tuple[Path, ...], form: str | None, title: str, **options: Any) -> None:
+    """Draw who held, waited and switched when, as one file that needs nothing else."""
     slices = parse_query(options, time.time()).fetch()
     if not slices:
         raise BadArgument(
@@ -37,7 +44,7 @@ def timeline(output: Path, work: tuple[Path, ...], title: str, **options: Any) -
         )
     intervals = [interval for path in work for interval in drawing.read_work(path)]
     try:
-        drawing.write_timeline(output, slices, intervals, title)
+        drawing.write_timeline(output, slices, intervals, title, form=form or drawing.form_of(output))
     except ModuleNotFoundError as error:
-        raise BadArgument(entry.missing(error.name or "plotly", "timeline")) from None
+        raise BadArgument(entry.missing(error.name or "vl-convert-python", "timeline")) from None
     click.echo(f"{output}: {len(slices)} slices of {len({item.job_id for item in slices})} jobs")

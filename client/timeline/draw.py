@@ -1,89 +1,76 @@
-"""The picture as a plotly figure. Colour is a job that holds; grey is time in which nobody computes."""
+"""The picture as a Vega-Lite chart. Colour is a job that holds; grey is time in which nobody computes.
+
+The chart is plain JSON (https://vega.github.io/vega-lite/docs/spec.html), and what users have named is data.
+"""
 
 from __future__ import annotations
 
-import html
-import math
+import json
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from slurm_interleave.client.timeline.palette import Palette
+from slurm_interleave.client.timeline.palette import Palette, ink_on
 from slurm_interleave.client.timeline.spans import Kind, Picture, Span, device_order, job_lane, picture
 from slurm_interleave.client.timeline.work import Work, busy_s, place
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
-_INK, _PAPER, _GRID, _WORK = "#1f2933", "#ffffff", "#e4e7eb", "#111111"
-_LANE_PX, _TOP_PX, _AXIS_PX, _LEGEND_ROW_PX, _LEGEND_ROW = 52, 75, 65, 20, 3
-_LABEL_MAX = 28
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+TITLE = "Turns on the devices"
+_INK, _GREY, _PAPER, _GRID, _WORK = "#1f2933", "#52606d", "#ffffff", "#e4e7eb", "#111111"
+_LANE_PX, _LABEL_MAX, _LETTER_PX, _WIDTH_PX, _LEGEND_COLUMNS = 52, 28, 7.5, 1000, 4
+_COMPUTES, _WARM = "device computes", "yielded, still on device"
 
 
 @dataclass(frozen=True)
 class _Style:
-    """How a kind of span is drawn: its label, height (of the distance of two lanes), colour and hatching."""
+    """How a kind of span is drawn: its label, height (of the distance of two lanes) and colour."""
 
     label: str
     height: float
     colour: str = ""  # empty: the job's
-    pattern: str = ""
-    rank: int = 0
 
 
 _STYLES = {
     Kind.HELD: _Style("holds", 0.62),
-    Kind.WARM: _Style("yielded, still on device", 0.16),
-    Kind.SAVED: _Style("saved in host memory", 0.07, "#7b8794", rank=4),
-    Kind.WAITING: _Style("waits", 0.34, "#cbd2d9", "/", rank=1),
-    Kind.SNAPSHOT: _Style("switch: snapshot", 0.62, "#323f4b", rank=2),
-    Kind.SWITCH: _Style("switch: handover", 0.62, "#f0b429", rank=2),
-    Kind.RESTORE: _Style("switch: restore", 0.62, "#9aa5b1", rank=3),
+    Kind.WARM: _Style(_WARM, 0.16),
+    Kind.WAITING: _Style("waits", 0.34, "#d5dbe1"),
+    Kind.SNAPSHOT: _Style("switch: snapshot", 0.62, "#323f4b"),
+    Kind.SWITCH: _Style("switch: handover", 0.62, "#f0b429"),
+    Kind.RESTORE: _Style("switch: restore", 0.62, "#9aa5b1"),
+    Kind.SAVED: _Style("saved in host memory", 0.07, "#7b8794"),
 }
 
 
-@dataclass
-class _Bars:
-    """One trace: the bars of one look."""
-
-    y: list[float] = field(default_factory=list)
-    base: list[float] = field(default_factory=list)
-    x: list[float] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-    hover: list[str] = field(default_factory=list)
-
-    def add(self, y: float, start: float, length: float, text: str, hover: str) -> None:
-        for column, value in zip((self.y, self.base, self.x), (y, start, length), strict=True):
-            column.append(round(value, 6))
-        self.text.append(text)
-        self.hover.append(hover)
-
-
-def figure(
+def chart(
     slices: Sequence[pb.Slice], work: Sequence[Work] = (), title: str = "", now: float | None = None
-) -> Any:
-    """Return the plotly figure of *slices* and *work*; times in seconds since the first acquire.
+) -> dict[str, Any]:
+    """Return the Vega-Lite chart of *slices* and *work*; times in seconds since the first acquire.
 
-    Slices under way are drawn up to *now*, by default the last moment that is known. Raises
-    `ModuleNotFoundError` where plotly is not installed.
+    Slices under way are drawn up to *now*, by default the last moment that is known.
     """
-    import plotly.graph_objects as go
-
     shown = picture(slices, now, until=max((item.end for item in work), default=0.0))
     placed = _place(work, slices, shown)
     lanes = _lanes(shown, placed)
-    painting = go.Figure()
     palette = Palette(slices)
-    for trace in (*_span_traces(shown, lanes, palette), *_work_traces(placed, lanes, shown.start)):
-        painting.add_trace(go.Bar(trace))
-    painting.update_layout(_layout(shown, title))
-    painting.update_layout(_rows(lanes, _labels(shown, placed, slices), len(painting.data)))
-    return painting
-
-
-def _safe(text: str) -> str:
-    """Return *text* so that plotly, which knows some HTML, shows it as it is."""
-    return html.escape(text)
+    # Thin lines first, so that the bars of turns lie over them.
+    spans = sorted(shown.spans, key=lambda span: _STYLES[span.kind].height)
+    bars = [_bar(span, lanes[span.lane], shown.start, palette) for span in spans]
+    bars += _computing(placed, lanes, shown.start)
+    labels = _labels(shown, placed, slices, lanes)
+    return {
+        "$schema": SCHEMA,
+        "title": _title(shown, title),
+        "background": _PAPER,
+        "padding": 10,
+        "width": _WIDTH_PX,
+        "height": _LANE_PX * (1.2 - min(lanes.values(), default=0.0)),
+        "layer": [_bars_layer(bars, shown, _colours(shown, palette)), _names_layer(bars)],
+        "encoding": {"y": _y(lanes, labels)},
+        "config": {"font": "DejaVu Sans, Liberation Sans, sans-serif", "view": {"stroke": None}},
+    }
 
 
 def _place(work: Sequence[Work], slices: Sequence[pb.Slice], shown: Picture) -> dict[str, list[Work]]:
@@ -105,169 +92,212 @@ def _lanes(shown: Picture, placed: Mapping[str, Sequence[Work]]) -> dict[str, fl
     return {lane: -position - gap for position, (lane, gap) in enumerate(rows)}
 
 
-def _span_traces(shown: Picture, lanes: Mapping[str, float], palette: Palette) -> list[dict[str, Any]]:
-    bars: dict[tuple[Kind, str, str], _Bars] = {}
-    for span in shown.spans:
-        look = (span.kind, span.job, span.item.phase) if span.kind is Kind.HELD else (span.kind, "", "")
-        if span.kind is Kind.WARM:
-            look = (span.kind, span.job, "")
-        text = _safe(span.item.phase) if span.kind is Kind.HELD else ""
-        bars.setdefault(look, _Bars()).add(
-            lanes[span.lane], span.start - shown.start, span.end - span.start, text, _hover(span, shown.start)
-        )
-    # Thin lines first, so that the bars of turns lie over them.
-    order = sorted(bars, key=lambda look: _STYLES[look[0]].height)
-    first_warm = next((look for look in order if look[0] is Kind.WARM), None)
-    return [
-        _span_trace(look, bars[look], palette, legend=look[0] is not Kind.WARM or look == first_warm)
-        for look in order
-    ]
+def _look(span: Span) -> str:
+    """Return the name of the colour of *span*; the legend shows it."""
+    if span.kind is Kind.HELD:
+        return f"{span.job} {span.item.phase}".strip()
+    return f"{_WARM} {span.job}" if span.kind is Kind.WARM else _STYLES[span.kind].label
 
 
-def _span_trace(
-    look: tuple[Kind, str, str], bars: _Bars, palette: Palette, *, legend: bool
-) -> dict[str, Any]:
-    kind, job, phase = look
-    style = _STYLES[kind]
-    held = kind is Kind.HELD
-    colour = palette.colour(job, phase) if held else style.colour or palette.pale(job)
-    name = f"{job} {phase}".strip() if held else style.label
-    trace = _trace(bars, style.height, name, colour, legend=legend)
-    trace["legendrank"] = palette.rank(job) if held else 100 + style.rank
-    trace["legendgroup"] = f"job {job}" if held else kind.value
-    if style.pattern:
-        trace["marker"]["pattern"] = {
-            "shape": style.pattern,
-            "size": 6,
-            "solidity": 0.2,
-            "fgcolor": "#829ab1",
-            "bgcolor": "#e4e7eb",
-        }
-    return trace
-
-
-def _work_traces(
-    placed: Mapping[str, Sequence[Work]], lanes: Mapping[str, float], start: float
-) -> list[dict[str, Any]]:
-    bars = _Bars()
-    for lane, intervals in placed.items():
-        for item in intervals:
-            length = item.end - item.start
-            hover = f"<b>{_safe(lane)} computes</b><br>job {_safe(item.job)}: {_safe(item.name)}"
-            bars.add(lanes[lane] - 0.4, item.start - start, length, "", f"{hover}<br>{length:.3f} s")
-    if not bars.x:
-        return []
-    trace = _trace(bars, 0.09, "device computes", _WORK, legend=True)
-    trace["legendrank"] = 90
-    return [trace]
-
-
-def _trace(bars: _Bars, height: float, name: str, colour: str, *, legend: bool) -> dict[str, Any]:
-    return {
-        "orientation": "h",
-        "x": bars.x,
-        "y": bars.y,
-        "base": bars.base,
-        "width": height,
-        "offset": -height / 2,
-        "name": _safe(name),
-        "showlegend": legend,
-        "marker": {"color": colour, "line": {"width": 0}},
-        "text": bars.text,
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "constraintext": "inside",
-        "customdata": bars.hover,
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
-
-
-def _hover(span: Span, start: float) -> str:
-    item = span.item
+def _bar(span: Span, y: float, start: float, palette: Palette) -> dict[str, Any]:
+    item, style = span.item, _STYLES[span.kind]
+    held = span.kind is Kind.HELD
     who = f"job {item.job_id} {item.job_name}".strip()
-    lines = [
-        f"<b>{_safe(who)}: {_safe(_STYLES[span.kind].label)}</b>",
-        f"{span.end - span.start:.3f} s, from {span.start - start:.3f} s to {span.end - start:.3f} s",
-        _safe(f"phase {item.phase or '(none)'}, group {item.group}, lease {item.epoch}, {item.state}"),
-    ]
+    bar = _rectangle(y, style.height, span.start - start, span.end - span.start)
+    bar |= {
+        "look": _look(span),
+        "text": item.phase if held else "",
+        "ink": ink_on(palette.colour(span.job, item.phase)),
+        "lane": span.lane,
+        "what": f"{who}: {style.label}",
+        "turn": f"phase {item.phase or '(none)'}, group {item.group}, lease {item.epoch}, {item.state}",
+    }
     if item.switched and span.kind not in (Kind.WARM, Kind.SAVED):
         ours = max(0.0, item.switch_s - item.snapshot_s - item.restore_s)
-        lines.append(
-            f"switch {item.switch_s:.3f} s: snapshot {item.snapshot_s:.3f} s, "
-            f"restore {item.restore_s:.3f} s, handover {ours:.3f} s; {item.switch_bytes / 2**20:,.1f} MiB"
+        bar["switch"] = (
+            f"{item.switch_s:.3f} s: snapshot {item.snapshot_s:.3f} s, restore {item.restore_s:.3f} s, "
+            f"handover {ours:.3f} s; {item.switch_bytes / 2**20:,.1f} MiB"
         )
-    return "<br>".join(lines)
+    return bar
+
+
+def _computing(
+    placed: Mapping[str, Sequence[Work]], lanes: Mapping[str, float], start: float
+) -> list[dict[str, Any]]:
+    return [
+        _rectangle(lanes[lane] - 0.4, 0.09, item.start - start, item.end - item.start)
+        | {
+            "look": _COMPUTES,
+            "text": "",
+            "ink": _PAPER,
+            "lane": lane,
+            "what": f"{lane} computes",
+            "turn": f"job {item.job}: {item.name}",
+        }
+        for lane, intervals in placed.items()
+        for item in intervals
+    ]
+
+
+def _rectangle(y: float, height: float, start: float, length: float) -> dict[str, Any]:
+    return {
+        "low": round(y - height / 2, 3),
+        "high": round(y + height / 2, 3),
+        "from": round(start, 6),
+        "to": round(start + length, 6),
+        "seconds": round(length, 6),
+    }
 
 
 def _labels(
-    shown: Picture, placed: Mapping[str, Sequence[Work]], slices: Sequence[pb.Slice]
-) -> dict[str, str]:
-    """Return the label of each lane."""
+    shown: Picture,
+    placed: Mapping[str, Sequence[Work]],
+    slices: Sequence[pb.Slice],
+    lanes: Mapping[str, float],
+) -> dict[str, list[str]]:
+    """Return what stands beside each lane, by its height: its name, and a note."""
     length = shown.end - shown.start
-    labels = {lane: f"<b>{_safe(lane)}</b>" for lane in {*shown.devices, *placed}}
-    for lane, intervals in placed.items():
-        if length > 0:
-            labels[lane] += f"<br>computes {busy_s(intervals) / length:.0%}"
-    for job in shown.jobs:
-        own = [item for item in slices if item.job_id == job]
-        turns, switches = sum(1 for item in own if item.start), sum(item.switched for item in own)
-        name = textwrap.shorten(f"{job} {own[0].job_name}", _LABEL_MAX, placeholder="…")
-        labels[job_lane(job)] = f"<b>{_safe(name)}</b><br>{turns} turns, {switches} switches"
+    jobs = {job_lane(job): job for job in shown.jobs}
+    labels = {}
+    for lane, y in lanes.items():
+        name, note = lane, ""
+        if lane in jobs:
+            own = [item for item in slices if item.job_id == jobs[lane]]
+            turns, switches = sum(1 for item in own if item.start), sum(item.switched for item in own)
+            name = textwrap.shorten(f"{jobs[lane]} {own[0].job_name}", _LABEL_MAX, placeholder="…")
+            note = f"{turns} turns, {switches} switches"
+        elif lane in placed and length > 0:
+            note = f"computes {busy_s(placed[lane]) / length:.0%}"
+        labels[f"{y:g}"] = [name, note]
     return labels
 
 
-def _layout(shown: Picture, title: str) -> dict[str, Any]:
+def _title(shown: Picture, title: str) -> dict[str, Any]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(shown.start))
-    heading = f"<b>{_safe(title or 'Turns on the devices')}</b>"
-    length = shown.end - shown.start
-    hint = f"began {began}, lasted {length:.1f} s; drag to look closer, double-click to go back"
     return {
-        "barmode": "overlay",
-        "template": "none",
-        "title": {"text": f"{heading}<br><sup>{hint}</sup>", "x": 0.01, "xanchor": "left"},
-        "font": {"family": "system-ui, 'DejaVu Sans', sans-serif", "size": 13, "color": _INK},
-        "paper_bgcolor": _PAPER,
-        "plot_bgcolor": _PAPER,
-        "hoverlabel": {"align": "left", "bgcolor": _PAPER, "font": {"color": _INK}},
-        "uniformtext": {"minsize": 10, "mode": "hide"},
-        "dragmode": "zoom",
-        "xaxis": {
-            "title": {"text": "seconds since the first acquire", "font": {"size": 13}, "standoff": 6},
-            "range": [0, length * 1.01 or 1],
-            "gridcolor": _GRID,
-            "zeroline": False,
-            "ticks": "outside",
+        "text": title or TITLE,
+        "subtitle": f"began {began}, lasted {shown.end - shown.start:.1f} s",
+        "anchor": "start",
+        "frame": "group",
+        "fontSize": 16,
+        "color": _INK,
+        "subtitleColor": _GREY,
+        "subtitlePadding": 4,
+        "offset": 12,
+    }
+
+
+def _y(lanes: Mapping[str, float], labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    lowest = min(lanes.values(), default=0.0)
+    return {
+        "field": "low",
+        "type": "quantitative",
+        "scale": {"domain": [lowest - 0.6, 0.6], "nice": False, "zero": False},
+        "axis": {
+            "title": None,
+            "values": list(lanes.values()),
+            "labelExpr": f"{json.dumps(labels)}[datum.value]",
+            "labelLimit": 0,
+            "labelColor": _INK,
+            "labelOffset": -7,
+            "labelFontSize": 12,
+            "labelLineHeight": 15,
+            "labelPadding": 8,
+            "grid": False,
+            "ticks": False,
+            "domain": False,
         },
     }
 
 
-def _rows(lanes: Mapping[str, float], labels: Mapping[str, str], entries: int) -> dict[str, Any]:
-    """Return the part of the layout that depends on how many lanes and legend entries there are."""
-    bottom = _AXIS_PX + _LEGEND_ROW_PX * math.ceil(entries / _LEGEND_ROW)
-    lowest = min(lanes.values(), default=0.0)
+def _colours(shown: Picture, palette: Palette) -> dict[str, str]:
+    """Return the colour of each look that occurs, in the order of the legend."""
+    spans = sorted(shown.spans, key=lambda span: (list(_STYLES).index(span.kind), palette.rank(span.job)))
+    looks: dict[str, str] = {}
+    for span in spans:
+        if span.kind is Kind.HELD:
+            colour = palette.colour(span.job, span.item.phase)
+        else:
+            colour = _STYLES[span.kind].colour or palette.pale(span.job)
+        looks.setdefault(_look(span), colour)
+    return looks | {_COMPUTES: _WORK}
+
+
+def _bars_layer(bars: Sequence[Mapping[str, Any]], shown: Picture, colours: dict[str, str]) -> dict[str, Any]:
     return {
-        "height": round(_TOP_PX + _LANE_PX * (1.2 - lowest) + bottom),
-        "margin": {"l": 10, "r": 30, "t": _TOP_PX, "b": bottom},
-        "legend": {
-            "orientation": "h",
-            "x": 0.01,
-            "xref": "container",
-            "y": 0,
-            "yanchor": "bottom",
-            "yref": "container",
-            "traceorder": "normal",
-            "entrywidth": 140,
-            "entrywidthmode": "pixels",
+        "data": {"values": list(bars)},
+        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
+        "mark": {"type": "rect", "clip": True},
+        "encoding": {
+            "x": _x(shown),
+            "x2": {"field": "to"},
+            "y2": {"field": "high"},
+            "color": {
+                "field": "look",
+                "type": "nominal",
+                "scale": {"domain": list(colours), "range": list(colours.values())},
+                "legend": _legend({str(bar["look"]) for bar in bars}, colours),
+            },
+            "tooltip": _TOOLTIP,
+            "description": {"field": "what", "type": "nominal"},
         },
-        "yaxis": {
-            "tickvals": list(lanes.values()),
-            "ticktext": [labels[lane] for lane in lanes],
-            "range": [lowest - 0.6, 0.6],
-            "fixedrange": True,
-            "automargin": True,
-            "ticklabelstandoff": 8,
-            "showgrid": False,
-            "zeroline": False,
+    }
+
+
+_TOOLTIP = [
+    {"field": "what", "type": "nominal", "title": "what"},
+    {"field": "lane", "type": "nominal", "title": "lane"},
+    {"field": "from", "type": "quantitative", "title": "from, s", "format": ",.3f"},
+    {"field": "to", "type": "quantitative", "title": "to, s", "format": ",.3f"},
+    {"field": "seconds", "type": "quantitative", "title": "lasted, s", "format": ",.3f"},
+    {"field": "turn", "type": "nominal", "title": "turn"},
+    {"field": "switch", "type": "nominal", "title": "switch"},
+]
+
+
+def _x(shown: Picture) -> dict[str, Any]:
+    return {
+        "field": "from",
+        "type": "quantitative",
+        "scale": {"domain": [0, (shown.end - shown.start) * 1.01 or 1], "nice": False},
+        "axis": {"title": "seconds since the first acquire", "gridColor": _GRID, "labelColor": _INK},
+    }
+
+
+def _legend(looks: set[str], colours: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the legend: of the light shades of what is warm, each a job's, one stands for all."""
+    if not looks:
+        return None
+    warm = [look for look in colours if look.startswith(_WARM)]
+    return {
+        "title": None,
+        "orient": "bottom",
+        "columns": _LEGEND_COLUMNS,
+        "symbolType": "square",
+        "labelColor": _INK,
+        "values": [look for look in colours if look in looks and look not in warm[1:]],
+        "labelExpr": f"indexof(datum.value, {json.dumps(_WARM)}) === 0 ? {json.dumps(_WARM)} : datum.value",
+    }
+
+
+def _names_layer(bars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the names of phases, where their bars are wide enough to hold them."""
+    width, needed = "scale('x', datum.to) - scale('x', datum.from)", f"{_LETTER_PX} * length(datum.text) + 6"
+    return {
+        "data": {"values": [bar for bar in bars if bar["text"]]},
+        "transform": [
+            {"calculate": "(datum.from + datum.to) / 2", "as": "middle"},
+            {"calculate": "(datum.low + datum.high) / 2", "as": "centre"},
+        ],
+        "mark": {"type": "text", "clip": True},
+        "encoding": {
+            "x": {"field": "middle", "type": "quantitative"},
+            "y": {"field": "centre", "type": "quantitative"},
+            "text": {
+                "condition": {"test": f"{width} > {needed}", "field": "text", "type": "nominal"},
+                "value": "",
+            },
+            "color": {"field": "ink", "type": "nominal", "scale": None},
+            "tooltip": _TOOLTIP,
         },
     }

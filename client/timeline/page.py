@@ -1,25 +1,42 @@
-"""The figure as one HTML file that needs no network."""
+"""The chart as a file: a page that needs no network, or a picture for a paper."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from slurm_interleave.client.timeline.draw import figure
+from slurm_interleave.client.timeline.draw import TITLE, chart
+from slurm_interleave.client.timeline.perfetto import trace
 from slurm_interleave.client.timeline.work import Work
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
+_RELEASE = "6.1"  # of Vega-Lite, of those that vl-convert has
+_PNG_SCALE = 2
+# A browser moves more shapes than this more smoothly as pixels.
+_SHAPES_MAX = 4000
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<style>body {{ margin: 12px; background: #fff }}</style>
+<style>
+body {{ margin: 12px; background: #fff; font-family: system-ui, "DejaVu Sans", sans-serif }}
+#chart {{ width: 100% }}
+p {{ color: #52606d; font-size: 13px }}
+</style>
 </head>
 <body>
-{body}
+<div id="chart"></div>
+<p>Wheel: closer or farther. Drag: move. Double-click: see all again. Point at a bar: its figures.</p>
+<script>{library}</script>
+<script>
+const actions = {{export: true, source: false, compiled: false, editor: false}};
+vegaEmbed("#chart", {chart}, {{renderer: "{renderer}", actions}})
+  .then((shown) => {{ window.chart = shown; }}, (error) => {{ document.body.prepend(String(error)); }});
+</script>
 </body>
 </html>
 """
@@ -31,17 +48,54 @@ def write_timeline(
     work: Sequence[Work] = (),
     title: str = "",
     *,
+    form: str = "html",
     now: float | None = None,
 ) -> None:
-    """Write the timeline of *slices* and *work* to *path*, plotly's code included.
+    """Write the timeline of *slices* and *work* to *path*, in one of `FORMS`.
 
     Slices under way are drawn up to *now*, by default the last moment that is known. Raises
-    `ModuleNotFoundError` where plotly is not installed (extra `timeline`), `OSError` if *path* cannot be
+    `ModuleNotFoundError` where what draws is not installed (extra `timeline`), `OSError` if *path* cannot be
     written.
     """
-    body = figure(slices, work, title, now).to_html(
-        full_html=False,
-        include_plotlyjs=True,
-        config={"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
+    Path(path).write_bytes(FORMS[form](slices, work, title, now))
+
+
+def form_of(path: Path) -> str:
+    """Return the form that the name of *path* ends with; a page, where it says none."""
+    form = path.suffix.removeprefix(".").lower()
+    return "perfetto" if form in ("pftrace", "perfetto-trace") else form if form in FORMS else "html"
+
+
+def _page(slices: Sequence[pb.Slice], work: Sequence[Work], title: str, now: float | None) -> bytes:
+    import vl_convert
+
+    picture = chart(slices, work, title, now) | {
+        "width": "container",
+        "autosize": {"type": "fit-x", "contains": "padding"},
+    }
+    # In a script, HTML sees the end of the script before it sees text in quotes.
+    text = json.dumps(picture, separators=(",", ":")).replace("<", "\\u003c")
+    renderer = "svg" if len(picture["layer"][0]["data"]["values"]) <= _SHAPES_MAX else "canvas"
+    library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", _RELEASE)
+    page = _PAGE.format(title=html.escape(title or TITLE), library=library, chart=text, renderer=renderer)
+    return page.encode()
+
+
+def _svg(slices: Sequence[pb.Slice], work: Sequence[Work], title: str, now: float | None) -> bytes:
+    import vl_convert
+
+    svg: str = vl_convert.vegalite_to_svg(chart(slices, work, title, now), vl_version=_RELEASE)
+    return svg.encode()
+
+
+def _png(slices: Sequence[pb.Slice], work: Sequence[Work], title: str, now: float | None) -> bytes:
+    import vl_convert
+
+    png: bytes = vl_convert.vegalite_to_png(
+        chart(slices, work, title, now), vl_version=_RELEASE, scale=_PNG_SCALE
     )
-    Path(path).write_text(_PAGE.format(title=html.escape(title or "Turns on the devices"), body=body))
+    return png
+
+
+_Form = Callable[[Sequence[pb.Slice], Sequence[Work], str, "float | None"], bytes]
+FORMS: dict[str, _Form] = {"html": _page, "svg": _svg, "png": _png, "perfetto": trace}

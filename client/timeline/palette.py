@@ -40,3 +40,9 @@ def _shade(colour: str, amount: float) -> str:
     target = 255 if amount > 0 else 0
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(part + (target - part) * abs(amount)):02x}" for part in parts)
+
+
+def ink_on(colour: str) -> str:
+    """Return black or white, whichever reads better on *colour*."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else "#111111"

@@ -2,6 +2,7 @@
 # Installs the Debian packages that a private Slurm cluster needs, and a compiler for the SPANK plugin, if they are
 # missing. It starts no daemon, stops none, and leaves /etc/slurm alone.
 # --databases: those of the database servers that tests run privately, instead.
+# --browser: the one of the browser that tests look at our pages with, instead.
 # --optional: where that cannot be done, say why and succeed.
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -21,8 +22,12 @@ for word; do
         packages="mariadb-server-core mariadb-client-core postgresql slurmdbd"
         what="database servers"
         ;;
+    --browser)
+        packages=chromium
+        what="a browser"
+        ;;
     *)
-        echo "usage: ${0##*/} [--optional] [--databases]" >&2
+        echo "usage: ${0##*/} [--optional] [--databases | --browser]" >&2
         exit 2
         ;;
     esac

@@ -201,12 +201,12 @@ def test_a_timeline_of_nothing_says_so_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_timeline_without_plotly_says_which_extra_to_install(
+def test_a_timeline_without_what_draws_says_which_extra_to_install(
     call: Call, orchestrator: GivenOrchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "plotly"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vl_convert"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
 
     outcome = call(main, "timeline", "-o", str(tmp_path / "run.html"), "-j", "17")
 

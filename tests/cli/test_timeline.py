@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
-from html.parser import HTMLParser
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_interleave.client.core.errors import BadArgument
-from slurm_interleave.client.timeline import Work, figure, read_work, write_timeline
+from slurm_interleave.client.timeline import Work, chart, read_work
 from slurm_interleave.client.timeline.spans import Kind, Span, job_lane, picture
 from slurm_interleave.client.timeline.work import busy_s, place
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -158,72 +158,48 @@ def test_no_lane_shows_two_things_at_one_time(
             assert before.end <= after.start + 1e-5
 
 
-def test_each_device_and_each_job_has_a_lane_with_its_label() -> None:
-    slices, work = two_jobs()
-
-    labels = figure(slices, work).layout.yaxis.ticktext
-
-    assert [re.sub("<.*?>", " ", label).split()[0] for label in labels] == ["n1/0", "n1/1", "17", "18"]
-    assert all("computes" in label for label in labels[:2])
-    assert "4 turns" in labels[2]
+def bars(slices: list[pb.Slice], work: Sequence[Work] = ()) -> list[dict[str, Any]]:
+    return list(chart(slices, work)["layer"][0]["data"]["values"])
 
 
 def test_each_phase_of_each_job_has_its_own_colour() -> None:
     slices, _ = two_jobs()
 
-    held = [
-        trace
-        for trace in figure(slices).data
-        if trace.name in {f"{j} {p}" for j in (17, 18) for p in ("rollout", "train")}
+    scale = chart(slices)["layer"][0]["encoding"]["color"]["scale"]
+
+    looks = dict(zip(scale["domain"], scale["range"], strict=True))
+    assert len({looks[f"{job} {phase}"] for job in (17, 18) for phase in ("rollout", "train")}) == 4
+    assert {bar["look"] for bar in bars(slices)} <= set(looks)
+
+
+def test_times_are_seconds_since_the_first_acquire_and_to_scale() -> None:
+    slices, work = two_jobs()
+
+    shown = bars(slices, work)
+
+    assert min(bar["from"] for bar in shown) == 0
+    assert max(bar["to"] for bar in shown) == pytest.approx(slices[-1].end - BEGAN)
+    held = [bar for bar in shown if bar["look"] == "18 train" and bar["lane"] == "job 18"]
+    ours = [item for item in slices if (item.job_id, item.phase) == ("18", "train")]
+    assert [(bar["from"], bar["seconds"]) for bar in held] == [
+        (pytest.approx(item.start - BEGAN), pytest.approx(item.end - item.start)) for item in ours
     ]
 
-    assert len({trace.marker.color for trace in held}) == 4
 
+def test_what_is_warm_has_one_entry_in_the_legend_and_a_colour_for_each_job() -> None:
+    slices = [
+        pb.Slice(
+            job_id=job, devices=[f"n1/{job}"], requested=BEGAN + at, start=BEGAN + at, end=BEGAN + at + 2
+        )
+        for job in "12"
+        for at in (0, 3)
+    ]
 
-def test_times_are_seconds_since_the_first_acquire() -> None:
-    slices, _ = two_jobs()
+    colour = chart(slices)["layer"][0]["encoding"]["color"]
 
-    bases = [base for trace in figure(slices).data for base in trace.base]
-
-    assert min(bases) == 0
-    assert max(bases) < 60
-
-
-@pytest.mark.parametrize("slices", [[], [pb.Slice(job_id="1", requested=BEGAN, state="WAITING")]])
-def test_nothing_yet_can_be_drawn(slices: list[pb.Slice], tmp_path: Path) -> None:
-    write_timeline(tmp_path / "run.html", slices)
-
-    assert (tmp_path / "run.html").stat().st_size > 1_000_000
-
-
-class Tags(HTMLParser):
-    """Collects what a page loads and says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
-
-
-def test_the_page_loads_nothing_and_shows_user_text_as_text(tmp_path: Path) -> None:
-    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
-    slices, _ = two_jobs()
-    for item in slices:
-        item.job_name = item.phase = item.group = evil
-    page = tmp_path / "run.html"
-
-    write_timeline(page, slices, [Work(BEGAN, BEGAN + 1, "17", evil, "n1/0")], title=evil)
-
-    tags = Tags()
-    tags.feed(page.read_text())
-    assert tags.loads == []
-    assert "img" not in tags.tags
-    assert evil not in page.read_text()
-    assert "<script>alert" not in page.read_text()
+    warm = [look for look in colour["scale"]["domain"] if look.startswith("yielded")]
+    assert len(warm) == 2
+    assert [look for look in colour["legend"]["values"] if look.startswith("yielded")] == warm[:1]
 
 
 def test_work_of_a_simulated_device_is_put_on_its_jobs_node() -> None:

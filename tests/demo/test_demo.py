@@ -31,4 +31,4 @@ def test_the_demo_ends_with_figures_proof_and_picture(options: list[str], tmp_pa
     assert all(10 < int(share) <= 100 for share in duty.groups())
     assert done.stdout.count(" yes ") == 2
     assert "YIELDED" in done.stdout
-    assert "plotly" in picture.read_text()
+    assert "vegaEmbed" in picture.read_text()

@@ -15,7 +15,7 @@ from tests.node_agent.fakes import FakeOrchestrator, start_job
 from tests.node_agent.test_crash import AgentProcess
 
 RSS_MIB = 60
-HEAVY = {"click", "rich", "numpy", "sqlalchemy", "alembic", "plotly", "torch", "cuda", "pynvml"}
+HEAVY = {"click", "rich", "numpy", "sqlalchemy", "alembic", "vl_convert", "torch", "cuda", "pynvml"}
 
 
 @pytest_asyncio.fixture
