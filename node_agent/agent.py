@@ -84,11 +84,9 @@ class Agent:
             config, lambda job: environment.as_text(self._variables(job)), self._serve_job
         )
         images = Images(Path(config.image_dir) if config.image_dir else None)
-        self._jobs = Jobs(state, self._operations, self._folders, images, self._link.send)
+        jobs = self._jobs = Jobs(state, self._operations, self._folders, images, self._link.send)
         criu = Criu(config.criu, config.operation_timeout_s)
-        self._drains = Drains(
-            state, self._operations, images, criu, report=self._jobs.report, registered=self._jobs.registered
-        )
+        self._drains = Drains(state, self._operations, images, criu, jobs.report, jobs.registered)
         here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
         self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
         self.register = Register(state, self._operations.look, self._jobs.report, config.job_folder)

@@ -36,14 +36,12 @@ class Drains:
         operations: Operations,
         images: Images,
         criu: Criu,
-        requeue: Callable[[str], Awaitable[None]] | None = None,
-        report: Callable[[Job], None] = lambda _: None,
-        *,
+        report: Callable[[Job], None],
         registered: Callable[[Job], asyncio.Event],
+        requeue: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """*requeue* asks Slurm to start a job again later (default: scontrol).
-
-        *report* tells the orchestrator where a job's state is, *registered* is set once it knows the attempt.
+        """*report* tells the orchestrator where a job's state is, *registered* is set once it knows the
+        attempt. *requeue* asks Slurm to start a job again later (default: scontrol).
         """
         self._state = state
         self._backend = operations.backend
@@ -57,6 +55,7 @@ class Drains:
     async def save(self, order: pb.Drain) -> pb.DrainUpdate:
         """Save a job's processes, have it requeued, and say how it went; if it went badly the job runs on."""
         began, saving = time.monotonic(), self._state.saving
+        job = self._state.jobs.get(order.job_id)
         if order.attempt in saving:
             text = "it is being saved already"
             return pb.DrainUpdate(job_id=order.job_id, error=text, under_way=True)
@@ -68,9 +67,10 @@ class Drains:
             if not isinstance(error, (InterleaveError, OSError)):
                 raise
             log.warning("drain.failed", extra={"job": order.job_id, "reason": str(error)})
-            if (job := self._state.jobs.get(order.job_id)) is not None:
-                self._report(job)  # where its state is now
             return pb.DrainUpdate(job_id=order.job_id, error=str(error))
+        finally:
+            if job is not None:
+                self._report(job)  # where its state is now
         seconds = time.monotonic() - began
         log.info(
             "drain.done", extra={"job": order.job_id, "bytes": image.bytes, "seconds": round(seconds, 3)}

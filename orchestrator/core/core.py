@@ -39,7 +39,9 @@ class Core:
         self.switches = Switches(self.state, instance, beside=rules.co_resident)
         self.clears = Clears(self.state, self.switches, instance)
         self._absences = Absences(self.state, rules)
-        self.nodes = Nodes(self.state, self.switches, self.clears, self._absences)
+        self.limits = Limits(self.state, rules)
+        self._word = Word(self.state, self.limits)
+        self.nodes = Nodes(self.state, self.switches, self.clears, self._absences, self._word)
         self.habits = Habits()
         self._policy = policy_called(rules.policy, rules.ageing_s)
         waits = Waits(self.state)
@@ -47,8 +49,6 @@ class Core:
         self.calls = Calls(self.state, waits, self.order)
         self.turns = Turns(self.state, self.switches, self.order, rules, self.habits)
         self.forecast = Forecast(self.state, self.switches, self.order, self.turns, self.habits)
-        self.limits = Limits(self.state, rules)
-        self._word = Word(self.state, self.limits)
         self.trespasses = Trespasses(self.state, self.switches, self.turns.evict)
         self._told: dict[Key, tuple[int, str]] = {}
         self._asked: dict[Key, None] = {}

@@ -225,11 +225,12 @@ class Suspended:
 
 @dataclass(frozen=True)
 class Draining:
-    """The processes of a job are being saved to disk, or they were not and go on."""
+    """The processes of a job on *node* are being saved to disk, or they were not and go on."""
 
     at: float
     job_id: str
     draining: bool
+    node: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from slurm_interleave.orchestrator.core.clears import Clears
 from slurm_interleave.orchestrator.core.runs import are_two_runs, came_later, is_another_run
 from slurm_interleave.orchestrator.core.state import IN_MOTION, State
 from slurm_interleave.orchestrator.core.switches import Switches
+from slurm_interleave.orchestrator.core.word import Word
 from slurm_interleave.sql.rows import Key, Member, Part
 
 _MAY_BE_THERE = IN_MOTION | {Context.RESIDENT}
@@ -23,8 +24,11 @@ _MAY_BE_THERE = IN_MOTION | {Context.RESIDENT}
 class Nodes:
     """Keeps members and parts in step with what agents and Slurm say."""
 
-    def __init__(self, state: State, switches: Switches, clears: Clears, absences: Absences) -> None:
+    def __init__(
+        self, state: State, switches: Switches, clears: Clears, absences: Absences, word: Word
+    ) -> None:
         self._state = state
+        self._word = word
         self._absences = absences
         self._switches = switches
         self._clears = clears
@@ -66,18 +70,20 @@ class Nodes:
             if told.get((part.job_id, part.group)) != part.attempt:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
         for job in event.jobs:
+            self._drained_on(event.node, job, event.at)
             self.register(event.node, job, event.at, hello=True)
-            self._saved_on(event.node, job)
+            self._drained_on(event.node, job, event.at)
         self._touch(event.node)
         self._switches.node_up(event.node)
         self._clears.node_up(event.node)
 
-    def _saved_on(self, node: str, job: ev.Registration) -> None:
+    def _drained_on(self, node: str, job: ev.Registration, at: float) -> None:
         """Whether a job is being saved its agent knows, whatever became of the order and its answer."""
+        if not (job.being_saved or job.job_id in self._state.draining):
+            return
         part = self._state.parts.get(Key(job.job_id, job.group), {}).get(node)
         if part is not None and part.attempt == job.attempt:
-            draining = self._state.draining
-            (draining.add if job.being_saved else draining.discard)(job.job_id)
+            self._word.handle(ev.Draining(at, job.job_id, job.being_saved, node))
 
     def down(self, node: str) -> None:
         """The agent is away: nothing can be moved there until it is back."""
@@ -206,6 +212,8 @@ class Nodes:
             state.set_context(key, node, Context.UNKNOWN, size, state.parts[key][node].operation)
             return
         lease, known = state.leases.get(key), state.parts[key][node].context
+        if context is Context.RESIDENT and lease is None and key.job_id in state.draining:
+            context = Context.UNKNOWN  # as it is until the drain is over
         if context is Context.NONE and (lease is not None or known in _MAY_BE_THERE):
             # Since the agent looked, it may have held and yielded; or the agent cannot see. A snapshot will.
             context = Context.RESIDENT

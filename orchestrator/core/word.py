@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.limits import Limits
 from slurm_interleave.orchestrator.core.state import State
@@ -28,12 +29,27 @@ class Word:
             case ev.Suspended():
                 self._suspend(event)
             case ev.Draining():
-                # Its processes must not believe, when they come back, that they hold their devices.
-                draining = self._state.draining
-                (draining.add if event.draining else draining.discard)(event.job_id)
+                self._drain(event, keys)
         for key in keys:
             self._state.touch(self._state.devices(key))
             self._state.note_changed(key)
+
+    def _drain(self, event: ev.Draining, keys: list[Key]) -> None:
+        """Its processes must not believe, when they come back, that they hold their devices. Meanwhile its
+        agent moves its device state unasked: after a restart too nobody may take it for resident still.
+        """
+        state = self._state
+        (state.draining.add if event.draining else state.draining.discard)(event.job_id)
+        there = (Context.RESIDENT, Context.UNKNOWN)
+        before, after = there if event.draining else reversed(there)
+        for key in keys:
+            part = state.parts.get(key, {}).get(event.node)
+            if (
+                part is not None
+                and (part.context, part.operation) == (before, "")
+                and key not in state.leases
+            ):
+                state.set_context(key, event.node, after)
 
     def _weigh(self, event: ev.Weigh, keys: list[Key]) -> None:
         self._state.priorities[event.job_id] = event.priority

@@ -141,7 +141,7 @@ class InterleaveService(rpc.InterleaveServicer):
 
         Its agent says when that is: at once, or in its next hello.
         """
-        await self._arbiter.tell(Draining(self._arbiter.now(), part.job_id, True))
+        await self._arbiter.tell(Draining(self._arbiter.now(), part.job_id, True, node))
         return await self._links.drain(node, part.job_id, part.attempt)
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:

@@ -100,7 +100,8 @@ def drains(
     images, known = Images(folder / "images"), asyncio.Event()
     known.set()
     requeue = (slurm or Slurm()).requeue
-    return Drains(state, moving, images, program, requeue, report, registered=lambda _: known), job
+
+    return Drains(state, moving, images, program, report, lambda _: known, requeue), job
 
 
 def stands_still(process: subprocess.Popen[bytes]) -> bool:
@@ -187,7 +188,7 @@ async def test_where_the_state_of_a_job_is_that_was_not_saved_is_told(tmp_path: 
     answer = await saves.save(pb.Drain(job_id=JOB, attempt="a"))
 
     assert answer.error
-    assert told == [job.context.state]
+    assert told == [job.context.state]  # and not as it is being saved
 
 
 async def test_a_save_that_is_given_up_leaves_nothing(

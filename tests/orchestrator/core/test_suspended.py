@@ -9,7 +9,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench, granted, places, report
+from tests.orchestrator.core.bench import Bench, granted, places, report, settle
 from tests.orchestrator.core.turns import Turns
 
 
@@ -168,6 +168,38 @@ def test_a_job_is_drained_until_its_agent_says_otherwise_whatever_became_of_the_
 
     assert places(bench.acquire("A")) == [({1}, 0, "the job's processes are being saved")]
     assert granted(bench.node_up("n1", report("A", nodes=("n1",)))) == ["A"]
+
+
+@pytest.mark.parametrize("found", [Context.SAVED, Context.RESIDENT])
+def test_where_the_state_of_a_drained_job_is_is_not_known_until_its_agent_says_so_not_even_after_a_restart(
+    found: Context,
+) -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.turn("A")
+    warm = bench.context("A")
+    bench.tell(ev.Draining(bench.at, "A", True, "n1"))
+    during = bench.context("A")
+    bench.tell(ev.Registered(bench.at, "n1", report("A", nodes=("n1",), context=Context.RESIDENT)))
+    looked = bench.context("A")
+    bench.restart()
+
+    assert (warm, during, looked) == (Context.RESIDENT, Context.UNKNOWN, Context.UNKNOWN)
+    assert granted(bench.acquire("A")) == []
+    out = bench.node_up("n1", report("A", nodes=("n1",), context=found, bytes=5))
+    assert (granted(out) == ["A"]) == (found is Context.RESIDENT)
+    assert granted(settle(bench, out)) == ["A"]
+
+
+def test_a_job_whose_state_a_drain_has_not_moved_is_resident_when_that_has_failed() -> None:
+    bench = Bench()
+    bench.start("A")
+    bench.turn("A")
+    bench.tell(ev.Draining(bench.at, "A", True, "n1"))
+
+    bench.tell(ev.Draining(bench.at, "A", False, "n1"))
+
+    assert bench.context("A") is Context.RESIDENT
 
 
 def test_what_an_agent_says_of_an_earlier_run_stops_no_later_one() -> None:
