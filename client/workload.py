@@ -80,6 +80,8 @@ class Workload:
         self._rank = rank
         self._closed = threading.Event()
         self._call: Any = None
+        self._says: queue.SimpleQueue[v1.WorkloadMessage | None] = queue.SimpleQueue()
+        self._answering = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="interleave-workload", daemon=True)
         self._thread.start()
 
@@ -94,11 +96,14 @@ class Workload:
         return cls(address, job, environ.get("INTERLEAVE_GROUP", ""), state, rank or Rank.from_env(environ))
 
     def close(self) -> None:
-        """Take no more commands; one that is being carried out is finished."""
+        """Take no more commands; one that is being carried out is finished, and answered."""
         self._closed.set()
+        if self._answering.acquire(timeout=_CLOSE_S):
+            self._answering.release()
+        self._says.put(None)
+        self._thread.join(_CLOSE_S)
         if self._call is not None:
             self._call.cancel()
-        self._thread.join(_CLOSE_S)
 
     def _serve(self) -> None:
         failures = 0
@@ -113,13 +118,16 @@ class Workload:
 
     def _serve_stream(self, channel: grpc.Channel) -> Any:
         """Serve one stream to its end and return its error, if it had one."""
-        says: queue.SimpleQueue[v1.WorkloadMessage | None] = queue.SimpleQueue()
+        says = self._says = queue.SimpleQueue()
+        if self._closed.is_set():
+            return None
         says.put(v1.WorkloadMessage(register=self._register))
         stub = v1_rpc.SnapshotAgentServiceStub(channel)
         call = self._call = stub.WorkloadChannel(_until_none(says), metadata=self._metadata())
         try:
             for command in call:
-                says.put(v1.WorkloadMessage(result=self._carried_out(command)))
+                with self._answering:
+                    says.put(v1.WorkloadMessage(result=self._carried_out(command)))
         except grpc.RpcError as error:
             return error
         finally:

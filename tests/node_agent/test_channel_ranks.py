@@ -227,6 +227,28 @@ async def test_a_rank_that_cannot_be_is_refused(agent: Agent, folder: Path, rank
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+async def test_a_command_under_way_is_answered_before_the_channel_closes(
+    job: Job, orchestrator: FakeOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slowly(state: HostCopy, tags: Sequence[str], *, discard: bool) -> None:
+        begun.set()
+        may_end.wait()
+        HostCopy.suspend(state, tags, discard=discard)
+
+    monkeypatch.setattr(job.states[0], "suspend", slowly.__get__(job.states[0]))
+    saving = asyncio.create_task(orchestrator.asks("SNAPSHOT", "17", "1-1"))
+    await asyncio.to_thread(begun.wait)
+    closing = asyncio.create_task(asyncio.to_thread(job.workloads[0].close))
+    await asyncio.to_thread(job.workloads[0]._closed.wait)
+    may_end.set()
+    await closing
+
+    saved = await saving
+    assert (saved.ok, saved.context) == (True, "saved"), saved.error
+
+
 def test_outside_of_a_job_nothing_is_registered() -> None:
     assert Workload.from_env(object(), environ={}) is None  # type: ignore[arg-type]
 
