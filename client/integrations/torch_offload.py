@@ -1,6 +1,4 @@
-"""Takes a PyTorch job's state off its devices when another job has its turn, and brings it back.
-
-    offload = torch_offload.attach(model, optimizers=[optimizer], interleaver=turns)
+"""Takes a PyTorch job's state off its devices and brings it back; see `torch_turns` for when.
 
 All that lies on the devices for the model, its gradients and the optimizers goes to host memory that is set
 aside once; every tensor object, view and tie stays. Work only while the lease is held: at other times another
@@ -22,8 +20,7 @@ from slurm_interleave.client.integrations.torch_named import NamedSnapshots
 from slurm_interleave.client.integrations.torch_regions import Region
 
 if TYPE_CHECKING:
-    from slurm_interleave.client.interleaver import Interleaver
-    from slurm_interleave.client.workload import Rank, Workload
+    from slurm_interleave.client.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,7 @@ class Offload:
         self._named = NamedSnapshots(self._device)
         self._lock = threading.Lock()
         self.workload: Workload | None = None
+        self.moves = 0  # how often something left the devices
 
     @property
     def suspended_bytes(self) -> int:
@@ -165,6 +163,7 @@ class Offload:
             for kept in going:
                 kept.region.storage.resize_(0)
             self._kept += going
+            self.moves += 1
             self._device.release()
 
     def _resume(self, coming: list[Kept]) -> None:
@@ -192,31 +191,6 @@ class Offload:
                 there = torch_regions.bytes_of(kept.region.storage, 0, kept.size)
                 to, source = (there, kept.host) if back else (kept.host, there)
                 streams.copy(to, source, kept.region.storage.device)
-
-
-def attach(
-    *models: Any,
-    optimizers: Sequence[Any] = (),
-    extra: Sequence[Any] = (),
-    interleaver: Interleaver | None = None,
-    tags: Sequence[str] = (),
-    rank: Rank | None = None,
-) -> Offload:
-    """Return the offload of this process, told to the node's agent if the job is interleaved.
-
-    Call it once in each rank, after the model is on its device; optimizer state may come later. *tags* choose
-    what is moved (`optimizer`, `lora`, ...), *rank* is this process among those of the job on this node, if
-    neither torchrun nor srun says so. With *interleaver* nothing is moved while its lease is held, and each
-    `acquire` makes sure that the state is there. Raises `BadArgument` for a tag that there is not.
-    """
-    from slurm_interleave.client.workload import Workload  # the copies alone need no gRPC
-
-    busy = (lambda: interleaver.lease is not None) if interleaver is not None else (lambda: False)
-    offload = Offload(Tensors(list(models), list(optimizers), list(extra)), tags=tags, busy=busy)
-    offload.workload = Workload.from_env(offload, rank)
-    if interleaver is not None:
-        interleaver.on_grant(offload.resume)
-    return offload
 
 
 def _known(tags: Iterable[str]) -> set[str]:
