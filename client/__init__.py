@@ -1,7 +1,29 @@
 """What runs in the user's job and on login nodes."""
 
-from slurm_interleave.client.core.errors import InterleaveError, JobFaulted, NotRegistered, StaleLease
+from slurm_interleave.client.aio import AsyncInterleaver
+from slurm_interleave.client.ask import Lease, Stop, Stopped
+from slurm_interleave.client.connect import Unreachable
+from slurm_interleave.client.core.errors import (
+    Deadlock,
+    InterleaveError,
+    JobFaulted,
+    NotRegistered,
+    StaleLease,
+)
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.session import Lease
+from slurm_interleave.client.notices import Notice
 
-__all__ = ["InterleaveError", "Interleaver", "JobFaulted", "Lease", "NotRegistered", "StaleLease"]
+__all__ = [
+    "AsyncInterleaver",
+    "Deadlock",
+    "InterleaveError",
+    "Interleaver",
+    "JobFaulted",
+    "Lease",
+    "NotRegistered",
+    "Notice",
+    "StaleLease",
+    "Stop",
+    "Stopped",
+    "Unreachable",
+]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import grpc
 
 from slurm_interleave.client.connect import open_channel
-from slurm_interleave.client.session import say
+from slurm_interleave.client.waiting import say
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_interleave.client import interleaver
+from slurm_interleave.client import waiting
 from slurm_interleave.client.interleaver import Interleaver
 from tests.client.fakes import FakeOrchestrator
 
@@ -39,4 +39,4 @@ def mine(environ: dict[str, str]) -> Iterator[Interleaver]:
 
 @pytest.fixture(autouse=True)
 def not_told_yet() -> None:
-    interleaver._told_outside.clear()
+    waiting._told_outside.clear()

@@ -6,7 +6,8 @@ import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -31,6 +32,12 @@ class FakeOrchestrator(rpc.InterleaveServicer):
         self.tokens: set[str] = set()
         self.epoch = 0
         self.heard_yield = threading.Event()
+        self.ended: list[tuple[str, int, str]] = []  # what was yielded: group, epoch, acquire
+        self.notices: queue.SimpleQueue[pb.HolderNotice | None] = (
+            queue.SimpleQueue()
+        )  # None breaks the stream
+        self.calls: Counter[str] = Counter()
+        self.soon: queue.SimpleQueue[Callable[[Any], Any]] = queue.SimpleQueue()
         self._server: grpc.Server | None = None
 
     def start(self) -> FakeOrchestrator:
@@ -46,29 +53,43 @@ class FakeOrchestrator(rpc.InterleaveServicer):
             self._server = None
 
     def Acquire(self, request: pb.AcquireRequest, context: Any) -> Iterator[pb.AcquireUpdate]:
+        self.calls["Acquire"] += 1
         self.asked.append(request)
         self.tokens.add(dict(context.invocation_metadata()).get("interleave-token", ""))
         try:
             answer = self.acquires.get_nowait()
         except queue.Empty:
-            yield self.granted()
+            yield self.granted(request.also)
         else:
             yield from answer(context)
 
     def AcquireSoon(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireUpdate:
-        del request, context  # all is decided in Acquire
+        del request  # all is decided in Acquire
+        self.calls["AcquireSoon"] += 1
+        with contextlib.suppress(queue.Empty):
+            list(self.soon.get_nowait()(context))
         return pb.AcquireUpdate()
 
     def Yield(self, request: pb.YieldRequest, context: Any) -> pb.YieldReply:
         with contextlib.suppress(queue.Empty):
             self.yields.get_nowait()(context)
+        self.ended.append((request.group, request.epoch, request.call))
         self.yielded.append(request.epoch)
         self.heard_yield.set()
         return pb.YieldReply(pending_waiters=2)
 
-    def granted(self, **said: Any) -> pb.AcquireUpdate:
-        self.epoch += 1
-        return pb.AcquireUpdate(granted=pb.Granted(epoch=self.epoch, **said))
+    def Notices(self, request: pb.NoticesRequest, context: Any) -> Iterator[pb.HolderNotice]:
+        del request
+        context.add_callback(lambda: self.notices.put(None))
+        yield pb.HolderNotice()
+        while (notice := self.notices.get()) is not None:
+            yield notice
+
+    def granted(self, also: Sequence[str] = (), **said: Any) -> pb.AcquireUpdate:
+        self.epoch += 1 + len(also)
+        others = [pb.GroupLease(group=group, epoch=self.epoch - n) for n, group in enumerate(also)]
+        epoch = self.epoch - len(also)
+        return pb.AcquireUpdate(granted=pb.Granted(epoch=epoch, also=others, **said))
 
 
 def refusal(code: grpc.StatusCode, text: str, name: str = "") -> Callable[[Any], Any]:
