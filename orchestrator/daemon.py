@@ -46,6 +46,7 @@ from slurm_interleave.orchestrator.retention import Retention
 from slurm_interleave.orchestrator.services.agent_link import AgentLinkService
 from slurm_interleave.orchestrator.services.interleave import InterleaveService
 from slurm_interleave.orchestrator.services.timeslice import TimeSliceService
+from slurm_interleave.orchestrator.web.config import WebConfig
 from slurm_interleave.sql.rows import Reservation
 from slurm_interleave.sql.store import Store
 
@@ -71,12 +72,15 @@ class Orchestrator:
         groups: Mapping[str, DeclaredGroup] | None = None,
         clock: Callable[[], float] = time.time,
         slurm: Slurm | None = None,
+        web: WebConfig | None = None,
     ) -> None:
         self._config = config
+        self._web = web or WebConfig()
         self._groups = groups or {}
         self.ready = asyncio.Event()
         self.port = 0  # once it is ready
         self.metrics_port = 0
+        self.web_port = 0
         self.links = Links()
         self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups), clock)
         self._retention = Retention(store, self.arbiter.remember, config.keep_slices_days)
@@ -145,11 +149,24 @@ class Orchestrator:
             raise ConfigError(
                 f"[orchestrator] listen = {self._config.listen!r} cannot be used: {error}"
             ) from None
-        await server.start()
-        try:
+        async with self._page(own, ours) as self.web_port:
+            await server.start()
+            try:
+                yield port
+            finally:
+                await server.stop(grace=0.2)
+
+    @contextlib.asynccontextmanager
+    async def _page(self, service: InterleaveService, server: ErrorsToStatus) -> AsyncIterator[int]:
+        if not self._web.listen:
+            yield 0
+            return
+        from slurm_interleave.orchestrator.web.pages import Pages
+
+        pages = Pages(self._web, self._config.cluster, self._gate, service, self.arbiter.now)
+        rpc.add_PagesServicer_to_server(pages, server)
+        async with pages.serving() as port:
             yield port
-        finally:
-            await server.stop(grace=0.2)
 
     def _metrics(self) -> Metrics:
         from slurm_interleave.orchestrator import metrics
@@ -194,11 +211,12 @@ def main() -> None:
         config = load_section(OrchestratorConfig, "orchestrator", path, flags)
         placement = load_section(PlacementConfig, "placement", path)
         rules = load_section(Rules, "turns", path)
+        web = load_section(WebConfig, "web", path)
         # What others may open is given away explicitly.
         os.umask(0o077)
         # Before the database: opening that ends any other orchestrator.
         with only_one(config.socket.with_suffix(".lock"), "interleaved"):
-            asyncio.run(_serve(config, placement, rules, load_groups(path)))
+            asyncio.run(_serve(config, placement, rules, load_groups(path), web))
     except InterleaveError as error:
         sys.exit(f"interleaved: {error}")
 
@@ -208,12 +226,14 @@ async def _serve(
     placement: PlacementConfig,
     rules: Rules,
     groups: Mapping[str, DeclaredGroup],
+    web: WebConfig,
 ) -> None:
     gateway = await choose(placement.gateway) if placement.enabled else None
     if gateway is not None:
         log.info("gateway.chosen", extra={"gateway": gateway.name, "reason": gateway.why})
     store, slurm = Store(config.database), gateway.slurm if gateway is not None else None
-    serving = asyncio.create_task(Orchestrator(config, placement, rules, store, groups, slurm=slurm).run())
+    orchestrator = Orchestrator(config, placement, rules, store, groups, slurm=slurm, web=web)
+    serving = asyncio.create_task(orchestrator.run())
     # What is there now stays, and what comes later is seldom garbage in a cycle: look for it less often.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)

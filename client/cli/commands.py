@@ -15,6 +15,7 @@ from slurm_interleave.client.cli.register_command import register
 from slurm_interleave.client.cli.run_command import run
 from slurm_interleave.client.cli.status import status
 from slurm_interleave.client.cli.timeline_command import timeline
+from slurm_interleave.client.cli.web_command import web
 from slurm_interleave.client.cli.yield_command import yield_
 from slurm_interleave.client.core.errors import ConfigError
 
@@ -85,4 +86,5 @@ command.add_command(register)
 command.add_command(run)
 command.add_command(status)
 command.add_command(timeline)
+command.add_command(web)
 command.add_command(yield_)

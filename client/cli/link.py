@@ -20,6 +20,7 @@ from slurm_interleave.client.connect import (
     open_channel,
 )
 from slurm_interleave.client.core.config import config_path, load_section
+from slurm_interleave.client.core.errors import WrongState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
@@ -29,9 +30,10 @@ TIMEOUT_S = 60.0
 class Orchestrator:
     """The orchestrator as the command line sees it: what the commands ask."""
 
-    def __init__(self, config: ClientConfig, stub: Any, environ: Mapping[str, str]) -> None:
+    def __init__(self, config: ClientConfig, channel: grpc.Channel, environ: Mapping[str, str]) -> None:
         self._config = config
-        self._stub = stub
+        self._stub: Any = rpc.InterleaveStub(channel)
+        self._pages: Any = rpc.PagesStub(channel)
         self._token = environ.get("INTERLEAVE_TOKEN", "")
 
     def list_slices(self, request: pb.ListSlicesRequest) -> Iterator[pb.Slice]:
@@ -81,6 +83,22 @@ class Orchestrator:
         request = pb.DrainRequest(node=node)
         yield from self._stub.Drain(request, metadata=self._who("Drain", request))
 
+    def open_page(self) -> pb.OpenPageReply:
+        """Return a link to the orchestrator's web page. Raises `WrongState` where there is none."""
+        request = pb.OpenPageRequest()
+        who = credentials(
+            Call("Pages/OpenPage", request), self._config.auth, self._config.munge_socket, self._token
+        )
+        try:
+            reply: pb.OpenPageReply = self._pages.OpenPage(request, metadata=who, timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise WrongState(
+                    "interleaved serves no web page here; an administrator can set [web] listen"
+                ) from None
+            raise
+        return reply
+
     def _who(self, method: str, request: Message) -> Metadata:
         call = Call(f"Interleave/{method}", request)
         return credentials(call, self._config.auth, self._config.munge_socket, self._token)
@@ -98,13 +116,9 @@ def orchestrator(
     config = load_section(ClientConfig, "client", path, {"orchestrator": address}, environ)
     with open_channel(config.orchestrator) as channel:
         try:
-            yield Orchestrator(config, _stub(channel), environ)
+            yield Orchestrator(config, channel, environ)
         except grpc.RpcError as error:
             raise _explained(error, config.orchestrator) from None
-
-
-def _stub(channel: grpc.Channel) -> rpc.InterleaveStub:
-    return rpc.InterleaveStub(channel)
 
 
 def _explained(error: grpc.RpcError, address: str) -> Exception:

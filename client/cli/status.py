@@ -53,7 +53,7 @@ class Line:
     reason: str = ""
 
 
-_COLUMNS: tuple[Column[Line], ...] = (
+COLUMNS: tuple[Column[Line], ...] = (
     Column("GROUP", "group", TEXT, lambda line: line.group),
     Column("STATE", "its state", TEXT, lambda line: line.state),
     Column("JOBID", "member", RIGHT_TEXT, lambda line: line.job_id),
@@ -96,7 +96,7 @@ def status(
     if json_:
         click.echo(json.dumps(_as_dict(reply), indent=2))
         return
-    for text in _table(_lines(reply.groups, time.time()), heading=not noheader):
+    for text in _table(member_lines(reply.groups, time.time()), heading=not noheader):
         click.echo(text)
     for found in reply.differences:
         click.echo(
@@ -135,7 +135,7 @@ def _draw(news: Iterable[Groups | None], name: str, *, heading: bool) -> None:
     with Live(auto_refresh=False) as live:
         for update in news:
             groups = update or groups
-            lines = _lines(groups.now.values(), time.time())
+            lines = member_lines(groups.now.values(), time.time())
             table = "\n".join(_table(lines, heading=heading)) if groups.now else nothing
             live.update(Text(table, no_wrap=True), refresh=True)
 
@@ -160,7 +160,7 @@ def _write_lines(news: Iterable[Groups | None], *, heading: bool) -> None:
 
 def _present(groups: Groups, written: Iterable[tuple[str, str]], now: float) -> list[Line]:
     """Return the lines of the changed groups, and one for each member or group that is gone."""
-    lines = list(_lines([groups.now[name] for name in groups.changed], now))
+    lines = list(member_lines([groups.now[name] for name in groups.changed], now))
     here = {(line.group, line.job_id) for line in lines}
     looked_at = {*groups.changed, *groups.gone}
     states = {line.group: line.state for line in lines}
@@ -169,11 +169,12 @@ def _present(groups: Groups, written: Iterable[tuple[str, str]], now: float) -> 
 
 
 def _table(lines: Iterable[Line], *, heading: bool) -> Iterator[str]:
-    fields = [Field(column, None, column.kind.right) for column in _COLUMNS]
+    fields = [Field(column, None, column.kind.right) for column in COLUMNS]
     return render.table(fields, list(lines), heading=heading, limit=render.terminal_width())
 
 
-def _lines(groups: Iterable[pb.GroupStatus], now: float) -> Iterator[Line]:
+def member_lines(groups: Iterable[pb.GroupStatus], now: float) -> Iterator[Line]:
+    """Yield a line for each member of *groups*, and for each group without any."""
     for group in sorted(groups, key=lambda group: group.name):
         if not group.members:
             yield Line(group.name, group.state)

@@ -288,6 +288,20 @@ class Trespass(_message.Message):
     reason: str
     def __init__(self, device: _Optional[int] = ..., pid: _Optional[int] = ..., job_id: _Optional[str] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class OpenPageRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OpenPageReply(_message.Message):
+    __slots__ = ("url", "until", "loopback")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LOOPBACK_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    until: float
+    loopback: bool
+    def __init__(self, url: _Optional[str] = ..., until: _Optional[float] = ..., loopback: bool = ...) -> None: ...
+
 class ListSlicesRequest(_message.Message):
     __slots__ = ("job_ids", "users", "groups", "states", "start", "end", "accounts", "partitions", "nodes", "summed")
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]

@@ -378,6 +378,71 @@ class Interleave(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
 
+class PagesStub(object):
+    """The web page of the orchestrator, where there is one.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.OpenPage = channel.unary_unary(
+                '/slurm_interleave.v1.Pages/OpenPage',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.OpenPageRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.OpenPageReply.FromString,
+                )
+
+
+class PagesServicer(object):
+    """The web page of the orchestrator, where there is one.
+    """
+
+    def OpenPage(self, request, context):
+        """Gives a link that shows what the caller may see, to whoever has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PagesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'OpenPage': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenPage,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.OpenPageRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.OpenPageReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'slurm_interleave.v1.Pages', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Pages(object):
+    """The web page of the orchestrator, where there is one.
+    """
+
+    @staticmethod
+    def OpenPage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Pages/OpenPage',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.OpenPageRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.OpenPageReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
 class JobAgentStub(object):
     """What a job asks its node's agent, at the job's own socket.
     """

@@ -163,12 +163,16 @@ class InterleaveService(rpc.InterleaveServicer):
 
     async def GetStatus(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Say how the groups stand that the caller may see."""
-        caller, core = await self._caller("GetStatus", request, context), self._arbiter.core
+        return self.status(await self._caller("GetStatus", request, context), request.group)
+
+    def status(self, caller: Caller, group: str = "") -> pb.StatusReply:
+        """Return how *group* stands, or all that *caller* may see. Raises `UnknownGroup`, `BadName`."""
+        core = self._arbiter.core
         known = sorted({*core.state.groups, *self._declared})
-        names = [parse_group_name(request.group)] if request.group else known
+        names = [parse_group_name(group)] if group else known
         seen = [name for name in names if self._may_see(caller, name)]
-        if request.group and not seen:
-            raise UnknownGroup(f"group {request.group} is not known, or no job of yours is in it")
+        if group and not seen:
+            raise UnknownGroup(f"group {group} is not known, or no job of yours is in it")
         return pb.StatusReply(
             groups=[group_status(core, name, self._arbiter.now()) for name in seen],
             nodes=[self._node(link, caller) for link in self._links.all()],
@@ -195,6 +199,11 @@ class InterleaveService(rpc.InterleaveServicer):
     async def ListSlices(self, request: pb.ListSlicesRequest, context: Any) -> AsyncIterator[pb.SlicePage]:
         """Send the slices that the caller may see, page by page."""
         caller = await self._caller("ListSlices", request, context)
+        async for page in self.slices(caller, request):
+            yield page
+
+    async def slices(self, caller: Caller, request: pb.ListSlicesRequest) -> AsyncIterator[pb.SlicePage]:
+        """Yield the same for *caller*."""
         wanted = slice_filter(request, None if caller.operator else caller.uid)
         async with contextlib.aclosing(self._arbiter.slices(wanted, summed=request.summed)) as pages:
             async for page in pages:

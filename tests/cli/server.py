@@ -17,7 +17,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 PAGE = 3
 
 
-class GivenOrchestrator(rpc.InterleaveServicer):
+class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
     """Answers with *slices* and *reply*, or with *refusal*; remembers what it was asked."""
 
     def __init__(
@@ -31,6 +31,7 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self.refusal = refusal
         self.days: list[pb.DaySum] = []
         self.discarded: list[pb.ContextStatus] = []
+        self.page = pb.OpenPageReply()
         self.drained: list[pb.DrainUpdate] = []
         self.news: queue.Queue[pb.WatchUpdate | None] = queue.Queue()  # None ends a stream
         self.requests: list[Any] = []
@@ -69,6 +70,10 @@ class GivenOrchestrator(rpc.InterleaveServicer):
         self._note(request, context)
         yield from self.drained
 
+    def OpenPage(self, request: pb.OpenPageRequest, context: grpc.ServicerContext) -> pb.OpenPageReply:
+        self._note(request, context)
+        return self.page
+
     def _note(self, request: Any, context: grpc.ServicerContext) -> None:
         self.requests.append(request)
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
@@ -83,6 +88,8 @@ def served(orchestrator: GivenOrchestrator, address: str = "127.0.0.1:0") -> Ite
     """Serve *orchestrator* on a free port of loopback, or at *address*; yield its address."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=2), options=(("grpc.so_reuseport", 0),))
     rpc.add_InterleaveServicer_to_server(orchestrator, server)  # type: ignore[no-untyped-call]
+    if orchestrator.page.url:
+        rpc.add_PagesServicer_to_server(orchestrator, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port(address)
     server.start()
     try:

@@ -19,13 +19,14 @@ from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.web.config import WebConfig
 from slurm_interleave.sql.store import Store
 
 LIMIT_S = 10.0
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **config: Any) -> AsyncIterator[Orchestrator]:
+async def serving(folder: Path, web: WebConfig | None = None, **config: Any) -> AsyncIterator[Orchestrator]:
     """Run an orchestrator on a free port of loopback, with its database in *folder*."""
     settings = {
         "listen": "127.0.0.1:0",
@@ -36,7 +37,7 @@ async def serving(folder: Path, **config: Any) -> AsyncIterator[Orchestrator]:
     }
     store = Store(settings["database"])
     orchestrator = Orchestrator(
-        OrchestratorConfig(**settings), PlacementConfig(enabled=False), Rules(), store
+        OrchestratorConfig(**settings), PlacementConfig(enabled=False), Rules(), store, web=web
     )
     task = asyncio.create_task(orchestrator.run())
     ready = asyncio.create_task(orchestrator.ready.wait())
