@@ -38,9 +38,9 @@ def _added(package: str, environ: Mapping[str, str]) -> list[Any]:
 
 def callback(interleaver: Interleaver, package: str = "lightning.pytorch", phase: str = "batch") -> Any:
     """Return a `Callback`, for a trainer that loads no entry points; of two of them one does nothing."""
-    base: type = importlib.import_module(f"{package}.callbacks").Callback
+    base: Any = importlib.import_module(f"{package}.callbacks").Callback
 
-    class InterleaveCallback(base):
+    class InterleaveCallback(base):  # type: ignore[misc]
         """Acquires before the model is on the device, and lets others have their turn between two batches."""
 
         def __init__(self) -> None:

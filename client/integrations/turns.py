@@ -69,16 +69,17 @@ class Turns:
         elif not self._holding:
             self._acquire(phase)
 
-    def boundary(self, phase: str = "") -> None:
-        """Drain, yield and acquire again; right after `start` it keeps what that acquired.
+    def boundary(self, phase: str = "", *, at_end: bool = False) -> None:
+        """Drain, yield and acquire again; the first one after `start` keeps what that acquired.
 
-        Call it in every rank, at the same place, where no rank has work of this step left.
+        Call it in every rank, at the same place, where no rank has work of this step left. *at_end*: that
+        is the end of a step, so that even the first one comes after work.
         """
         if not self.active:
             return
         if not self._holding:
             say("the framework reached its first step without the devices; call start() before it is made")
-        if not self._fresh:
+        if at_end or not self._fresh:
             self.leave()
             self._acquire(phase)
         self._fresh = False
