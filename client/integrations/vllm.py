@@ -1,0 +1,102 @@
+"""vLLM engines in the job's own process: the node's agent has them sleep while another job has its turn.
+
+    engine = vllm.attach(LLM(..., enable_sleep_mode=True), turns)  # made while the devices are held
+
+For servers, `interleave endpoints vllm URL` names them and the agent calls them over HTTP. What sleep
+leaves on the device (context, NCCL, CUDA graphs) is the cuda backend's: --interleave-
+backend=app_channel,cuda. A sleep backend within vLLM could not do that: its worker looks at the device
+after it went to sleep.
+
+Source: vLLM 0.22 to 0.33 `entrypoints/llm.py`, `v1/engine/async_llm.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from slurm_interleave.client.core.errors import BadArgument, WrongState
+from slurm_interleave.client.interleaver import Interleaver
+from slurm_interleave.client.workload import Rank, Workload
+
+_LIMIT_S = 600.0
+
+
+class Engine:
+    """An engine as the agent moves it: away with all that it has, and back. Both may be repeated."""
+
+    tags: Sequence[str] = ()
+    can_discard = True  # weights that are pushed again before they are used
+    arena_bytes = 0  # vLLM has host memory of its own
+
+    def __init__(
+        self, engine: Any, busy: Callable[[], bool], loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """*busy*: not now; *loop*: where the engine's calls are coroutines (`AsyncLLM`)."""
+        if missing := [name for name in ("sleep", "wake_up") if not hasattr(engine, name)]:
+            raise BadArgument(f"{type(engine).__name__} has no {missing[0]}: it is no vLLM that can sleep")
+        if loop is None and inspect.iscoroutinefunction(engine.sleep):
+            raise BadArgument("the engine is asynchronous: attach it with loop=asyncio.get_running_loop()")
+        self._engine, self._busy, self._loop = engine, busy, loop
+        self._away = False
+        self._lock = threading.Lock()
+        self.workload: Workload | None = None
+
+    def suspend(self, tags: Sequence[str], *, discard: bool) -> None:
+        """Sleep; *discard*: without the weights. Raises `WrongState`, and what vLLM does."""
+        with self._lock:
+            if self._busy():
+                raise WrongState("this process holds its lease and may be at work; yield first")
+            if self._away:
+                return
+            # An engine that serves others finishes what it has; in process nothing runs between two calls.
+            waits = self._loop is not None and "mode" in inspect.signature(self._engine.sleep).parameters
+            try:
+                self._do(self._engine.sleep, level=2 if discard else 1, **({"mode": "wait"} if waits else {}))
+            except BaseException:
+                self._do(self._engine.wake_up)
+                raise
+            self._away = True
+
+    def resume(self, tags: Sequence[str]) -> None:
+        """Wake up. Raises what vLLM does."""
+        with self._lock:
+            if self._away:
+                self._do(self._engine.wake_up)
+                self._away = False
+
+    def close(self) -> None:
+        """Take no more commands, and wake up."""
+        if self.workload is not None:
+            self.workload.close()
+        self.resume(())
+
+    def _do(self, call: Callable[..., Any], **arguments: Any) -> None:
+        done = call(**arguments)
+        if self._loop is not None and inspect.isawaitable(done):
+            asyncio.run_coroutine_threadsafe(_awaited(done), self._loop).result(_LIMIT_S)
+
+
+async def _awaited(done: Any) -> Any:
+    return await done
+
+
+def attach(
+    engine: Any,
+    interleaver: Interleaver,
+    *,
+    rank: Rank | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> Engine:
+    """Have the agent of this node put *engine* to sleep and wake it, if the job is interleaved.
+
+    Each `acquire` of *interleaver* makes sure that it is awake. With an asynchronous engine call `acquire` in
+    a thread of its own (`asyncio.to_thread`). Raises `BadArgument` for what cannot sleep.
+    """
+    attached = Engine(engine, lambda: interleaver.lease is not None, loop)
+    attached.workload = Workload.from_env(attached, rank)
+    interleaver.on_grant(lambda: attached.resume(()))
+    return attached
