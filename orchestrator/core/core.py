@@ -177,7 +177,8 @@ class Core:
 
     def _save_at_once(self, key: Key, at: float) -> bool:
         devices = self.state.devices(key)
-        if self.rules.eager == "off" or self.state.book.depth(devices):
+        early = self.rules.eager != "off" or self._policy.saves_early
+        if not early or self.state.book.depth(devices):
             return False
         others = {
             other

@@ -110,12 +110,22 @@ class Lines:
         if waiter.requested <= now - self._policy.ageing_s:
             return AGED, 0.0
         parts = [part for member in waiter.keys for part in state.parts.get(member, {}).values()]
-        standing = Standing(
+        resident = all(part.context is Context.RESIDENT for part in parts)
+        return OTHERS, self._policy.lot(self._standing(key, waiter.requested, resident=resident))
+
+    def _standing(self, key: Key, requested: float, *, resident: bool) -> Standing:
+        state = self._state
+        return Standing(
             account=state.members[key].account,
             priority=state.priorities.get(key.job_id, 0),
-            resident=all(part.context is Context.RESIDENT for part in parts),
+            resident=resident,
+            requested=requested,
+            move_s=state.move_s(key),
         )
-        return OTHERS, self._policy.lot(standing)
+
+    def weight_if_asked(self, key: Key, at: float) -> Weight:
+        """Return what member *key* would weigh if it asked at *at* while its context is on its devices."""
+        return self._weigh((OTHERS, self._policy.lot(self._standing(key, at, resident=True))))
 
     def _weigh(self, lot: Lot) -> Weight:
         return lot[0], self._policy.weight(lot[1])

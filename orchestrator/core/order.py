@@ -40,6 +40,10 @@ class Order:
             return self._lines[crowds[0]].first().key
         return min((*pressed, *(self._lines[crowd].first() for crowd in crowds))).key
 
+    def would_pass(self, key: Key, waiter: Key, at: float) -> bool:
+        """Tell whether *key*, resident now, came before *waiter* if it asked at *at*, all else unchanged."""
+        return self._lines.of(waiter).rank(waiter).weight >= self._lines.weight_if_asked(key, at)
+
     def heads(self, devices: Iterable[Device], count: int, now: float) -> dict[Key, None]:
         """Return the first *count* waiters at each of *devices*."""
         self._lines.update(now)

@@ -25,6 +25,8 @@ class Standing:
     account: str
     priority: int
     resident: bool  # its context is on all its devices: a grant needs no switch
+    requested: float = 0.0  # when it asked
+    move_s: float = 0.0  # what it took last to save its context and to bring it back; 0: not known
 
 
 class Policy(ABC):
@@ -33,9 +35,18 @@ class Policy(ABC):
     name: ClassVar[str]
     in_order: ClassVar[bool] = False
     lingers: ClassVar[bool] = False  # waits a moment for the last holder rather than switch
+    grace: ClassVar[float] = 0.0  # how late it may be, as a part of what it is waited for at most
+    saves_early: ClassVar[bool] = False  # a context that is not wanted next is saved at its yield
 
     def __init__(self, ageing_s: float = AGEING_S) -> None:
         self.ageing_s = ageing_s
+
+    def linger_s(self, move_s: float, limit_s: float) -> float:
+        """Return for how long a last holder may be expected to stay away if it is to be waited for.
+
+        *move_s* is what it takes to save its context and bring it back, *limit_s* the site's `linger_s`.
+        """
+        return limit_s if self.lingers else 0.0
 
     @abstractmethod
     def lot(self, standing: Standing) -> Lot:
@@ -81,6 +92,30 @@ class LeastSwitching(Policy):
         return 0.0 if standing.resident else 1.0
 
 
+class Learned(Policy):
+    """First come, first served, but for switches that cost more than they bring, by what was measured.
+
+    Whose context is on the devices passes those who asked up to `AHEAD` times its cost before. It is waited
+    for while it is expected back within `GAP` times that cost, if it would then come first. So a waiter is
+    passed for a bounded time, without the ageing rule.
+    """
+
+    name = "learned"
+    lingers = True
+    grace = 0.1
+    saves_early = True
+    GAP: ClassVar[float] = 1.0
+    AHEAD: ClassVar[float] = 12.0
+
+    def lot(self, standing: Standing) -> Lot:
+        """When it asked, less its lead."""
+        return standing.requested - (self.AHEAD * standing.move_s if standing.resident else 0.0)
+
+    def linger_s(self, move_s: float, limit_s: float) -> float:
+        """What the switch would cost."""
+        return self.GAP * move_s
+
+
 class FairShare(Policy):
     """The account that held devices least comes first; what was held fades, halved each half-life.
 
@@ -113,7 +148,7 @@ class FairShare(Policy):
 
 
 POLICIES: Mapping[str, type[Policy]] = {
-    kind.name: kind for kind in (Fifo, Priority, FairShare, LeastSwitching)
+    kind.name: kind for kind in (Fifo, Priority, FairShare, LeastSwitching, Learned)
 }
 
 

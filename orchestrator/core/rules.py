@@ -18,7 +18,7 @@ EAGER = ("off", "learned", "always")
 class Rules:
     """Section [turns] of interleave.toml. Durations in seconds; 0 means no limit."""
 
-    # In which order waiters come: fifo, priority, fair-share, least-switching.
+    # In which order waiters come: fifo, priority, fair-share, least-switching, learned.
     policy: str = "fifo"
     # Whoever has waited this long comes first, whatever the policy says.
     ageing_s: float = AGEING_S

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
 from slurm_interleave.client.core.states import Attendance, Context, SliceState
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
-from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse
+from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse, Verb
 from slurm_interleave.orchestrator.core.company import UNSHARED, Company, Shared
 from slurm_interleave.orchestrator.core.events import CallId
 from slurm_interleave.orchestrator.core.slices import slice_of
@@ -65,6 +65,7 @@ class State:
         self.jobs: dict[str, dict[Key, None]] = {}
         self.memory: dict[Device, int] = {}
         self.footprints: dict[tuple[Key, str], int] = {}  # bytes that a context last took on a node
+        self.took: dict[tuple[Key, Verb], float] = {}  # seconds that a context last took to move
         self.attended: dict[tuple[Key, str], tuple[Attendance, float]] = {}  # and since when
         self.ended: list[tuple[Key, Lease, float]] = []  # leases that ended in this event
         self.leases: dict[Key, Lease] = {}
@@ -137,6 +138,8 @@ class State:
         self._devices.pop(key, None)
         self.yielded.pop(key, None)
         self._company.forget(key)
+        for verb in Verb:
+            self.took.pop((key, verb), None)
         for index, name in ((self.groups, member.group), (self.jobs, member.job_id)):
             del index[name][key]
             if not index[name]:
@@ -168,6 +171,10 @@ class State:
             self.book.occupy(key, devices)
         self.touch(devices)
         self._emit(Put(part), key)
+
+    def move_s(self, key: Key) -> float:
+        """Return what it took last to save the context of *key* and to bring it back; 0: not known."""
+        return self.took.get((key, Verb.SNAPSHOT), 0.0) + self.took.get((key, Verb.RESTORE), 0.0)
 
     def parts_on(self, node: str) -> list[Part]:
         """Return the parts on *node*."""

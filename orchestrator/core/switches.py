@@ -110,6 +110,7 @@ class Switches:
         self._state.set_context(move.key, move.node, event.context, event.bytes)
         if event.ok and event.context in (Context.NONE, _MADE[move.verb]):
             switch.cost.add(move, event)
+            self._state.took[move.key, move.verb] = event.seconds
             switch.done.append(move)
         else:
             self._failed(switch, move, event)

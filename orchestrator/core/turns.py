@@ -55,10 +55,16 @@ class Turns:
             return False
         backs = [self._habits.next_acquire(other, at) for other, _ in save]
         back = max((at for at in backs if at is not None), default=at)
-        if not at < back <= at + self._rules.linger_s:
+        longest_s = max(policy.linger_s(self._state.move_s(other), self._rules.linger_s) for other, _ in save)
+        until = min(back + policy.grace * longest_s, waiter.requested + policy.ageing_s)
+        if not at < until or back > at + longest_s or not self._would_be_first(save, key, back):
             return False
-        self._state.out.append(WakeMe(Wake(back, key.job_id, key.group, waiter.seq)))
+        self._state.out.append(WakeMe(Wake(until, key.job_id, key.group, waiter.seq)))
         return True
+
+    def _would_be_first(self, save: list[Spot], key: Key, back: float) -> bool:
+        """Tell whether a last holder that asks at *back* comes before waiter *key* by the policy."""
+        return all(self._order.would_pass(other, key, back) for other in {other for other, _ in save})
 
     def evict(self, key: Key, at: float) -> None:
         """Save the context of *key*, which has yielded, in the background."""

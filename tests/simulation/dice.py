@@ -67,7 +67,7 @@ class Dice:
 def rules_by(dice: Dice) -> Rules:
     """Return the rules of a site."""
     return Rules(
-        policy=dice.weighted(["fifo", "fair-share", "least-switching"], [4, 1, 1]),
+        policy=dice.weighted(["fifo", "fair-share", "least-switching", "learned"], [4, 1, 1, 1]),
         ageing_s=30.0,
         eager=dice.weighted(["off", "always", "learned"], [3, 1, 1]),
         co_resident=dice.coin(0.2),

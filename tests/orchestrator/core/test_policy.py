@@ -10,7 +10,7 @@ from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
-from slurm_interleave.orchestrator.core.policy import POLICIES
+from slurm_interleave.orchestrator.core.policy import POLICIES, Learned
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
 from tests.orchestrator.core.bench import Bench, granted, report
@@ -170,6 +170,81 @@ def test_least_switching_does_not_let_a_burst_go_on_past_the_ageing_time() -> No
     assert ("B", "g") in bench.holders() or bench.core.state.waiters[Key("A", "g")]
 
 
+def costly(*names: str) -> Turns:
+    """Jobs whose contexts take 4 s each way, as the core has seen; the last one holds."""
+    bench = Turns(Rules(policy="learned"))
+    bench.move_s = 4.0
+    for name in names:
+        bench.join(name)
+    for name in (*names, *names):
+        bench.now += 100
+        bench.acquire(name)
+        bench.settle()
+        bench.now += 1
+        bench.yield_(name)
+        bench.settle()
+    bench.acquire(names[-1])
+    bench.settle()
+    return bench
+
+
+def come_back_after(bench: Turns, away_s: float) -> None:
+    """Let the holder B show that it stays away for *away_s*, and let A ask."""
+    for _ in range(6):
+        bench.now += 10
+        bench.yield_("B")
+        bench.now += away_s
+        bench.acquire("B")
+        bench.settle()
+    bench.acquire("A")
+
+
+@pytest.mark.parametrize(("away_s", "waited_for"), [(1.0, True), (7.0, True), (9.0, False)])
+def test_learned_waits_for_a_job_that_is_away_for_less_than_the_switch_takes(
+    away_s: float, waited_for: bool
+) -> None:
+    bench = costly("A", "B")
+    come_back_after(bench, away_s)
+    bench.now += 10
+
+    bench.yield_("B")
+
+    assert (not bench.operations) == waited_for
+
+
+def test_learned_gives_the_job_that_it_waited_for_its_turn() -> None:
+    bench = costly("A", "B")
+    come_back_after(bench, 1.0)
+    bench.now += 10
+    bench.yield_("B")
+    bench.now += 1.1
+
+    bench.acquire("B")
+
+    assert bench.holders() == {("B", "g")}
+
+
+def test_learned_lets_nobody_be_passed_for_longer_than_the_switch_is_worth() -> None:
+    bench = costly("A", "B")
+    come_back_after(bench, 1.0)
+    bench.now += Learned.AHEAD * 8 + 1
+
+    bench.yield_("B")
+
+    assert [order.job_id for order in bench.operations] == ["B", "A"]
+
+
+def test_learned_goes_on_when_the_job_that_it_waits_for_does_not_come() -> None:
+    bench = costly("A", "B")
+    come_back_after(bench, 1.0)
+    bench.yield_("B")
+
+    bench.wake(bench.now + 9)
+    bench.settle()
+
+    assert bench.holders() == {("A", "g")}
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
@@ -178,6 +253,7 @@ def test_no_policy_starves_anybody(policy: str, data: st.DataObject) -> None:
     ageing, hold = 20.0, 3.0
     names = ["A", "B", "C", "D"]
     bench = Turns(Rules(policy=policy, ageing_s=ageing))
+    bench.move_s = data.draw(st.sampled_from((0.1, 2.0, 50.0)))
     for name in names:
         bench.join(name, account=data.draw(st.sampled_from(["x", "y"])))
         bench.handle(ev.Weigh(bench.now, name, data.draw(st.integers(0, 3))))

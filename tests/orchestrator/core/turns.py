@@ -29,6 +29,7 @@ class Turns:
     def __init__(self, rules: Rules | None = None) -> None:
         self.core = Core(Remembered(0), 1, rules or Rules())
         self.now = 1000.0
+        self.move_s = 0.1
         self.operations: list[Operate] = []
         self.wakes: list[ev.Wake | ev.HoldCheck] = []
         self.granted: list[tuple[str, str]] = []
@@ -81,7 +82,7 @@ class Turns:
             order = self.operations.pop(0)
             context = Context.SAVED if order.verb is Verb.SNAPSHOT else Context.RESIDENT
             done = ev.OperationDone(
-                self.now, "n1", order.operation, order.job_id, True, context, size, 0.1, ""
+                self.now, "n1", order.operation, order.job_id, True, context, size, self.move_s, ""
             )
             self.handle(done)
 
