@@ -1,0 +1,1 @@
+"""The production core under a virtual clock, over recorded, declared and generated jobs."""

@@ -1,0 +1,146 @@
+"""Traces in files: recorded holds, declared jobs, and what sacct knows of jobs that ran.
+
+Each file is one JSON object. `timesliced` is a record (see records.py). `jobs` declares jobs:
+`{"name", "rollout_s", "train_s", "sync_s", "staleness", "two_pools", "colocated", "steps", "start_s",
+"snapshot_s", "restore_s", "devices", "group", "count", "spread"}`. What is left out is as in `Declared`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.orchestrator.simulator.program import Cost, Job, Place
+from slurm_interleave.orchestrator.simulator.records import holds_of, jobs_of
+from slurm_interleave.orchestrator.simulator.workloads import Workload, job_of, pools_of
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A job, or *count* like it, of a trace; those of one *group* share devices. Seconds."""
+
+    name: str
+    rollout_s: float
+    train_s: float
+    sync_s: float = 0.0
+    staleness: int = 0
+    two_pools: bool = False
+    colocated: bool = False
+    steps: int = 50
+    start_s: float = 0.0
+    snapshot_s: float = 0.5
+    restore_s: float = 0.5
+    devices: int = 1
+    group: str = "group"
+    count: int = 1
+    spread: float = 0.05
+
+    @property
+    def workload(self) -> Workload:
+        """What it does in a step."""
+        return Workload(
+            self.name, self.rollout_s, self.train_s, self.sync_s,
+            self.staleness, self.two_pools, self.colocated,
+        )  # fmt: skip
+
+
+def jobs_in(trace: Any, *, cost: Cost | None = None, limit: int = 0) -> list[Job]:
+    """Return the jobs of a trace; *cost*: of every move, in place of the trace's; *limit*: so many at most.
+
+    Raises `BadArgument` where the trace cannot be read.
+    """
+    if not isinstance(trace, Mapping):
+        raise BadArgument("a trace is one JSON object, with `jobs` or with `timesliced`")
+    if "timesliced" in trace:
+        mode = str(_table(trace.get("meta", {}), "meta").get("mode", ""))
+        jobs = jobs_of(holds_of(trace), asynchronous="async" in mode, cost=cost)
+    elif "jobs" in trace:
+        jobs = declared_jobs([_declared(entry) for entry in _list(trace["jobs"])], cost)
+    else:
+        raise BadArgument("a trace has `jobs` (declared) or `timesliced` (recorded); this has neither")
+    return jobs[:limit] if limit else jobs
+
+
+def declared_jobs(entries: Iterable[Declared], cost: Cost | None = None) -> list[Job]:
+    """Return the jobs that *entries* declare."""
+    jobs: dict[str, Job] = {}
+    for entry in entries:
+        for number in range(entry.count):
+            name = f"{entry.name}-{number}" if entry.count > 1 else entry.name
+            if name in jobs:
+                raise BadArgument(f"two jobs of the trace are called {name}; give each a name of its own")
+            places = {
+                pool: Place((f"{entry.group}-{pool}",), tuple(range(entry.devices)))
+                for pool in pools_of(entry.workload)
+            }
+            own = cost or Cost(entry.snapshot_s, entry.restore_s)
+            jobs[name] = job_of(
+                entry.workload, name, places, entry.steps,
+                cost=own, start_s=entry.start_s, spread=entry.spread,
+            )  # fmt: skip
+    return list(jobs.values())
+
+
+def from_sacct(text: str, phases: Workload, cost: Cost, *, members: int = 2) -> list[Declared]:
+    """Return what jobs that ran would do if they took turns, *members* on the same devices.
+
+    *text* is what `sacct -X -n -P -o JobID,JobName,ElapsedRaw,AllocTRES` prints. A step of each is as
+    *phases* says; jobs with the same number of devices share them in the order of the list.
+    """
+    waiting: dict[int, list[tuple[str, str, int]]] = {}
+    rows = [row for row in csv.reader(io.StringIO(text), delimiter="|") if row]
+    for row in rows:
+        if len(row) < 4 or not row[2].isdigit():
+            raise BadArgument(
+                f"sacct line {'|'.join(row)!r} has not the four fields; "
+                "ask for: sacct -X -n -P -o JobID,JobName,ElapsedRaw,AllocTRES"
+            )
+        found = re.search(r"gres/gpu=(\d+)", row[3])
+        steps = int(int(row[2]) / phases.period_s)
+        if found and steps:
+            waiting.setdefault(int(found[1]), []).append((row[0], row[1], steps))
+    return [
+        Declared(
+            f"{job}.{name}", phases.rollout_s, phases.train_s, phases.sync_s, phases.staleness,
+            phases.two_pools, phases.colocated, steps, snapshot_s=cost.snapshot_s,
+            restore_s=cost.restore_s, devices=devices, group=f"{devices}x-{place // members}",
+        )
+        for devices, jobs in waiting.items()
+        for place, (job, name, steps) in enumerate(jobs)
+    ]  # fmt: skip
+
+
+def _declared(entry: Any) -> Declared:
+    values = _table(entry, "a job")
+    types = {field.name: type(field.default) for field in fields(Declared)}
+    unknown = sorted(values.keys() - types.keys())
+    if unknown:
+        raise BadArgument(f"a job of the trace has {', '.join(unknown)}; known are {', '.join(types)}")
+    try:
+        made = Declared(**{**values, "name": str(values["name"])})
+        numbers = [getattr(made, name) for name, kind in types.items() if kind in (int, float)]
+        numbers += [made.rollout_s, made.train_s]
+        wrong = [n for n in numbers if isinstance(n, bool) or not isinstance(n, (int, float)) or n < 0]
+        whole = (made.steps, made.staleness, made.devices, made.count)
+        if wrong or not all(isinstance(number, int) for number in whole) or not made.devices:
+            raise BadArgument(f"job {made.name} of the trace: {wrong or whole} must be numbers from 0 on")
+    except (KeyError, TypeError) as error:
+        raise BadArgument(f"a job of the trace needs name, rollout_s and train_s: {error}") from error
+    return made
+
+
+def _table(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BadArgument(f"{what} of the trace is {value!r}, and must be a JSON object")
+    return value
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise BadArgument(f"`jobs` of the trace is {value!r}, and must be a list")
+    return value

@@ -1,0 +1,173 @@
+"""Traces become jobs that keep their own times, and what cannot be read is refused in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_interleave.client.cli.interleave import main
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.orchestrator.core.rules import Rules
+from slurm_interleave.orchestrator.simulator.program import Cost, alone
+from slurm_interleave.orchestrator.simulator.records import batches, holds_of, jobs_of
+from slurm_interleave.orchestrator.simulator.traces import declared_jobs, from_sacct, jobs_in
+from slurm_interleave.orchestrator.simulator.workloads import TRAINER, Workload
+from slurm_interleave.orchestrator.simulator.world import World
+
+
+def hold(job: str, asked: float, granted: float, yielded: float, **more: float) -> dict[str, Any]:
+    times = {"acquired_s": granted, "waited_s": granted - asked, "yielded_s": yielded}
+    return {"job": job, "pool": "p", **times, "snapshot_s": 0.0, "restore_s": 0.0, **more}
+
+
+def record(*holds: dict[str, Any], mode: str = "sync") -> dict[str, Any]:
+    return {"meta": {"mode": mode}, "timesliced": {"holds": list(holds)}}
+
+
+SWITCHED = record(
+    hold("A", 0, 0, 100, snapshot_s=10),
+    hold("B", 20, 115, 200, snapshot_s=10),
+    hold("A", 130, 215, 300, snapshot_s=10, restore_s=5),
+    hold("B", 260, 315, 400, restore_s=5),
+)
+
+
+def test_a_record_replayed_with_its_own_costs_comes_to_its_own_times() -> None:
+    [*turns] = World(jobs_in(SWITCHED), Rules()).run().turns
+
+    assert [(t.job, t.granted, t.yielded) for t in turns] == [
+        ("A", 0, 100),
+        ("B", 110, 195),  # nothing to restore: the record waited 5 s more
+        ("A", 210, 295),
+        ("B", 310, 395),
+    ]
+
+
+def test_a_yield_that_lasted_for_the_snapshot_is_told_from_one_that_did_not() -> None:
+    lasting = record(hold("A", 0, 0, 100, snapshot_s=10), hold("B", 20, 101, 200))
+
+    assert [h.yielded for h in holds_of(SWITCHED)] == [100, 200, 300, 400]
+    assert [(h.yielded, h.resumed) for h in holds_of(lasting)] == [(90, 100), (200, 200)]
+
+
+def test_waits_that_do_not_count_restores_are_told_from_those_that_do() -> None:
+    apart = record(hold("A", 0, 0, 10), hold("A", 50, 50, 60, restore_s=7))
+
+    assert [h.asked for h in holds_of(apart)] == [0, 43]
+    assert [h.asked for h in holds_of(SWITCHED)] == [0, 20, 130, 260]
+
+
+def test_a_batch_that_nobody_waited_for_came_when_it_was_due() -> None:
+    own = [hold("A", at, at, at + 50) for at in (0, 100, 200, 251, 302, 500)]
+
+    assert batches(holds_of(record(*own))) == [0, 100, 200, 251, 302, 500]
+    # 302 and 251 were asked for at once: due every 100 s, at 300 and 400, but not after they were asked for.
+
+
+def test_the_batches_of_an_asynchronous_job_do_not_wait_for_its_turns() -> None:
+    trace = record(
+        hold("A", 0, 0, 10), hold("A", 100, 100, 110), hold("A", 200, 200, 210), hold("B", 95, 120, 190)
+    )
+    [late, _] = jobs_of(holds_of(trace), asynchronous=True)
+
+    assert alone(late).seconds == 210
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        ([], "one JSON object"),
+        ({"x": 1}, "neither"),
+        ({"timesliced": {}}, "not a record"),
+        ({"timesliced": {"holds": []}}, "no holds"),
+        ({"timesliced": {"holds": [{"job": "A", "pool": "p"}]}}, "acquired_s"),
+        ({"jobs": 3}, "must be a list"),
+        ({"jobs": [3]}, "JSON object"),
+        ({"jobs": [{"name": "a"}]}, "rollout_s"),
+        ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": "x"}]}, "from 0 on"),
+        ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, "steps": 1.5}]}, "from 0 on"),
+        ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, "stesp": 1}]}, "stesp"),
+        ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1}] * 2}, "two jobs"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_what_is_wrong(trace: Any, why: str) -> None:
+    with pytest.raises(BadArgument, match=why):
+        jobs_in(trace)
+
+
+def test_declared_jobs_of_one_group_share_devices() -> None:
+    jobs = jobs_in(
+        {
+            "jobs": [
+                {"name": "a", "rollout_s": 30, "train_s": 20, "count": 2, "steps": 3},
+                {"name": "b", "rollout_s": 30, "train_s": 20, "group": "other"},
+            ]
+        }
+    )
+
+    first, second, other = (job.pools[TRAINER] for job in jobs)
+    assert first == second != other
+
+
+def test_jobs_of_sacct_take_as_many_steps_as_their_time_held() -> None:
+    text = "1|a|36000|billing=1,gres/gpu=8\n2|b|30000|cpu=1,gres/gpu=8\n3|c|30|gres/gpu=8\n4|d|99999|cpu=2\n"
+
+    declared = from_sacct(text, Workload("w", 300, 120), Cost(1, 1))
+
+    assert [(job.name, job.steps, job.devices) for job in declared] == [("1.a", 85, 8), ("2.b", 71, 8)]
+    first, second = declared_jobs(declared)
+    assert first.pools == second.pools
+
+
+def test_output_of_sacct_with_other_fields_is_refused_with_the_call_that_gives_them() -> None:
+    with pytest.raises(BadArgument, match="sacct -X -n -P -o JobID"):
+        from_sacct("1|a|10:00:00|gres/gpu=8\n", Workload("w", 300, 120), Cost())
+
+
+def test_simulate_prints_the_policy_beside_fifo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(SWITCHED))
+
+    assert main(["simulate", str(file), "--policy", "priority", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() == {"priority", "fifo"}
+    assert found["fifo"]["makespan_s"] == 395
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--backend-cost", "1"], "two numbers"),
+        (["--backend-cost", "nan,1"], "0 or more"),
+        (["--policy", "best"], "is not known"),
+        (["--sacct"], "--phases"),
+        (["--devices", "1", "--jobs", "0"], "range"),
+    ],
+)
+def test_simulate_refuses_bad_options_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(SWITCHED))
+
+    assert main(["simulate", str(file), *arguments]) != 0
+
+    err = capsys.readouterr().err
+    assert why in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff"])
+def test_simulate_of_a_file_that_is_no_trace_ends_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(text.encode("latin-1"))
+
+    assert main(["simulate", str(file)]) == 1
+
+    assert capsys.readouterr().err.count("\n") == 1
