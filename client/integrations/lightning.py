@@ -16,7 +16,7 @@ from typing import Any
 from slurm_interleave.client.integrations.ranks import Alone, TorchRanks
 from slurm_interleave.client.integrations.turns import Turns
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.session import say
+from slurm_interleave.client.waiting import say
 
 _OURS = "interleave_turns"
 

@@ -22,8 +22,8 @@ from slurm_interleave.client.integrations.torch_device import CudaDevice, Device
 from slurm_interleave.client.integrations.torch_offload import Offload, Tensors
 
 if TYPE_CHECKING:
+    from slurm_interleave.client.ask import Lease
     from slurm_interleave.client.interleaver import Interleaver
-    from slurm_interleave.client.session import Lease
     from slurm_interleave.client.workload import Rank
 
 _LONGER_THAN_ANY_TURN = datetime.timedelta(days=7)

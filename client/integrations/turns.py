@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.integrations.ranks import Alone, Ranks, TorchRanks
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.session import say
+from slurm_interleave.client.waiting import say
 
 
 class Turns:

@@ -13,7 +13,7 @@ from typing import Any
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.integrations.turns import Turns
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.session import say
+from slurm_interleave.client.waiting import say
 
 SYNC, ASYNC = "interleave_sync", "interleave_async"
 
