@@ -24,6 +24,7 @@ from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_
 RANK_KEY = "interleave-rank"
 PID_KEY = "interleave-pid"
 ARENA_KEY = "interleave-arena-bytes"
+SPILLS_KEY = "interleave-spills"
 _AGAIN_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _CLOSE_S = 10.0
 # No other try would end differently.
@@ -31,7 +32,10 @@ _FINAL = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED, grpc.
 
 
 class Suspendable(Protocol):
-    """What moves the state. Called by one thread, never twice at once; what it raises is the answer."""
+    """What moves the state. Called by one thread, never twice at once; what it raises is the answer.
+
+    One with `spills = True` takes a tag `spill:FOLDER` too, and saves on the disk there instead of in memory.
+    """
 
     @property
     def tags(self) -> Sequence[str]:
@@ -140,6 +144,7 @@ class Workload:
             (RANK_KEY, f"{self._rank.rank}/{self._rank.ranks}"),
             (PID_KEY, str(os.getpid())),
             (ARENA_KEY, str(self._state.arena_bytes)),
+            (SPILLS_KEY, str(int(getattr(self._state, "spills", False)))),
         )
 
     def _carried_out(self, command: v1.AgentCommand) -> v1.CommandResult:

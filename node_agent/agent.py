@@ -46,6 +46,7 @@ from slurm_interleave.node_agent.registrations import Registrations
 from slurm_interleave.node_agent.reservations import PROLOG_WAIT_S, Reservations
 from slurm_interleave.node_agent.results import Result
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
+from slurm_interleave.node_agent.spill import RankSpill
 from slurm_interleave.node_agent.state import Job, Reservation, State
 from slurm_interleave.node_agent.users import Users
 from slurm_interleave.node_agent.watch import Watch
@@ -76,8 +77,9 @@ class Agent:
         self._state = state
         self._channels = Channels()
         self._link = Link(config, self._hello, self._take)
-        self._movers = Movers(backend, self._channels, state.jobs.get)
         disk = partial(host_memory.of_disk, Path(config.spill_dir)) if config.spill_dir else None
+        self._spill = RankSpill(Path(config.spill_dir)) if config.spill_dir else None
+        self._movers = Movers(backend, self._channels, state.jobs.get, self._spill)
         room = HostRoom(state, int(config.host_memory_gib * GIB), disk=disk)
         self._operations = Operations(state, backend, config.operation_timeout_s, self._movers.of, room=room)
         self._folders = JobFolders(
@@ -104,6 +106,8 @@ class Agent:
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._backend.close)
             await self._backend.recover([job.job_id for job in self._state.jobs.values() if not job.ended])
+            if self._spill is not None:
+                self._spill.sweep()
             stack.push_async_callback(self._folders.close_all)
             stack.push_async_callback(self._orchestrator.close)
             await self._jobs.recover()

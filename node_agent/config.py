@@ -44,7 +44,7 @@ class AgentConfig:
     # Host memory for the saved state of all jobs of this node, in GiB; 0: as much as there is.
     host_memory_gib: float = 0.0
     # Folder on a fast local disk for saved state that does not fit in host memory, of the backends that keep
-    # it themselves (sim); empty: what does not fit is refused.
+    # it themselves (sim) and of applications that can save there (torch); empty: such a snapshot is refused.
     spill_dir: str = ""
     # Seconds between looks at the processes of the jobs.
     watch_s: float = 5.0

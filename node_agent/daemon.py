@@ -55,13 +55,14 @@ def main() -> None:
 
 def backend_of(config: AgentConfig, sim: SimConfig, cuda: CudaConfig, state: State) -> Backend:
     """Return the configured backend. Raises `SimError`, `ConfigError`."""
+    spill = _spill_folder(config)
     match config.backend:
         case "noop":
             return NoopBackend(config.node, sim.devices)
         case "cuda":
             return CudaBackend(cuda, config.state_dir, state.owners)
         case _:
-            return SimBackend(config.node, sim, _spill_folder(config))
+            return SimBackend(config.node, sim, spill)
 
 
 def _spill_folder(config: AgentConfig) -> Path | None:

@@ -7,7 +7,10 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import cast
 
 from slurm_interleave.client.core.errors import BadArgument, WrongState
@@ -22,6 +25,7 @@ from slurm_interleave.node_agent.backends.protocol import Backend, CopiesRegions
 from slurm_interleave.node_agent.backends.refuses import Refuses
 from slurm_interleave.node_agent.backends.regions import ChannelRegions, RegionsMover
 from slurm_interleave.node_agent.endpoints import Endpoints
+from slurm_interleave.node_agent.spill import RankSpill
 from slurm_interleave.node_agent.state import Job
 
 APPS = ("app_channel", "app_endpoint")
@@ -30,11 +34,18 @@ APPS = ("app_channel", "app_endpoint")
 class Movers:
     """The movers of one node's jobs."""
 
-    def __init__(self, backend: Backend, channels: Channels, job_of: Callable[[str], Job | None]) -> None:
-        """*backend* is the node's own, *job_of* finds a job by its id."""
+    def __init__(
+        self,
+        backend: Backend,
+        channels: Channels,
+        job_of: Callable[[str], Job | None],
+        spill: RankSpill | None = None,
+    ) -> None:
+        """*backend* is the node's own, *job_of* finds a job by its id, *spill* is the disk for its ranks."""
         self.backend = backend
         self._channels = channels
         self._job_of = job_of
+        self._spill = spill
 
     def of(self, job_id: str, saved_by: str = "") -> Mover | None:
         """Return who saves a job's state; with *saved_by*, the one of this name. None: the node's backend."""
@@ -51,7 +62,8 @@ class Movers:
             return None
         if asked == "app_channel":
             wanted = config.app_channel
-            return ChannelMover(self._channels, self.backend, wanted.mode, wanted.tags)
+            spill = self._spill_of(job.job_id)
+            return ChannelMover(self._channels, self.backend, wanted.mode, wanted.tags, spill=spill)
         if asked == "app_endpoint":
             return self._asked_endpoint(job, config.app_endpoint)
         if asked == "memory_regions":
@@ -112,13 +124,21 @@ class Movers:
 
     def _part(self, name: str, job_id: str, *, leaves_rest: bool) -> Mover:
         if name == "app_channel":
-            return ChannelMover(self._channels, self.backend, leaves_rest=leaves_rest)
+            spill = self._spill_of(job_id)
+            return ChannelMover(self._channels, self.backend, leaves_rest=leaves_rest, spill=spill)
         if name == "app_endpoint":
             job = self._job_of(job_id)
             if job is None or job.endpoints is None:
                 return Refuses(name, _no_endpoints(job_id))
             return EndpointMover(job.endpoints, self.backend, leaves_rest=leaves_rest)
         return self.backend
+
+    def _spill_of(self, job_id: str) -> Callable[[], AbstractContextManager[Path]] | None:
+        """Return what gives the job's ranks a folder on disk; None: there is none, or one cannot use it."""
+        job, channels = self._job_of(job_id), self._channels.of(job_id)
+        if self._spill is None or job is None or not all(each.speaker.spills for each in channels):
+            return None
+        return partial(self._spill.folder, job_id, job.request.uid, job.request.gid)
 
 
 def _endpoints(config: v1.AppEndpointConfig) -> Endpoints:

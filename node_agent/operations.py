@@ -219,9 +219,10 @@ class Operations:
             room = await self._room.place(job, mover, size)
             if room.refusal:
                 return Result(Outcome(before.state, error=room.refusal))
-        target = Target(
-            job.job_id, job.request.devices, self._timeout_s, living=not job.ended, spill=room.spill
-        )
+        on_disk = (
+            before.spilled if verb is Verb.RESTORE else room.spill
+        )  # a restore that fails goes back there
+        target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended, spill=on_disk)
         self._targets[job.job_id] = target
         self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
         by = mover.name if mover.in_app else ""

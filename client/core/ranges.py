@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from slurm_interleave.client.core.errors import BadArgument
 
 SNAPSHOT_TAG = "snapshot:"
+SPILL_TAG = "spill:"  # and a folder on disk, where what is saved by this command goes
 _RANGE_TAG = "region:"
 
 

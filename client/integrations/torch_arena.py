@@ -10,7 +10,9 @@ import contextlib
 import ctypes
 import mmap
 import os
+import tempfile
 import threading
+from pathlib import Path
 from typing import Any
 
 from slurm_interleave.client.integrations.torch_device import Device
@@ -46,6 +48,9 @@ class Slab:
         self.pinned = device.register(self.address, self.size)
         self.bytes: Any = torch.frombuffer(self._map, dtype=torch.uint8)
 
+    def write_out(self) -> None:
+        """Do nothing: it is where it belongs."""
+
     def close(self) -> None:
         """Give the memory back, once nothing refers to it."""
         if self.pinned:
@@ -54,12 +59,46 @@ class Slab:
         del self.bytes
 
 
+class DiskSlab:
+    """The same on disk: a file without a name, which ends with its process. Raises `MemoryError`."""
+
+    pinned = False
+
+    def __init__(self, size: int, folder: Path) -> None:
+        import torch
+
+        self.size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.used = 0
+        with contextlib.ExitStack() as stack:
+            try:
+                self._file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+                os.posix_fallocate(self._file.fileno(), 0, self.size)
+                self._map = mmap.mmap(self._file.fileno(), self.size)
+            except OSError as error:
+                raise MemoryError(f"{self.size} bytes cannot be had on disk in {folder}: {error}") from error
+            stack.pop_all()
+        self.bytes: Any = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def write_out(self) -> None:
+        """Have what was copied leave host memory. Raises `OSError` if the disk fails."""
+        self._map.flush()
+        self._map.madvise(mmap.MADV_DONTNEED)
+        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Give the disk back, once nothing refers to it."""
+        self._file.close()
+        del self.bytes
+
+
 class Arena:
     """Slabs that grow to what was needed most, and never shrink."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, folder: Path | None = None) -> None:
+        """*folder*: on the disk there instead of in host memory."""
         self._device = device
-        self._slabs: list[Slab] = []
+        self._folder = folder
+        self._slabs: list[Slab | DiskSlab] = []
 
     @property
     def size(self) -> int:
@@ -79,17 +118,22 @@ class Arena:
         if any(slab.size - slab.used >= size for slab in self._slabs):
             return
         if any(slab.used for slab in self._slabs):
-            self._slabs.append(Slab(size, self._device))
+            self._slabs.append(self._slab(size))
             return
         while self._slabs:
             self._slabs.pop().close()
-        self._slabs = [Slab(size, self._device)]
+        self._slabs = [self._slab(size)]
 
     def take(self, size: int) -> Any:
         """Return the next *size* bytes, as a tensor; room was made by `reserve`."""
         slab = next(slab for slab in self._slabs if slab.size - slab.used >= aligned(size))
         start, slab.used = slab.used, slab.used + aligned(size)
         return slab.bytes[start : start + size]
+
+    def write_out(self) -> None:
+        """Have what is kept on disk leave host memory. Raises `OSError` if the disk fails."""
+        for slab in self._slabs:
+            slab.write_out()
 
     def clear(self) -> None:
         """Forget what is kept; the memory stays."""
@@ -100,6 +144,9 @@ class Arena:
         """Give the memory back."""
         while self._slabs:
             self._slabs.pop().close()
+
+    def _slab(self, size: int) -> Slab | DiskSlab:
+        return Slab(size, self._device) if self._folder is None else DiskSlab(size, self._folder)
 
 
 def _touch(address: int, size: int, cpus: set[int]) -> None:

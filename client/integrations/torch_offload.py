@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_interleave.client.core.errors import BadArgument, WrongState
+from slurm_interleave.client.core.ranges import SPILL_TAG
 from slurm_interleave.client.integrations import torch_regions
 from slurm_interleave.client.integrations.torch_arena import Arena, aligned
 from slurm_interleave.client.integrations.torch_device import CudaDevice, Device
@@ -49,6 +51,7 @@ class Offload:
     """The state of one process. `suspend` and `resume` are all or nothing; both may be repeated."""
 
     can_discard = False  # a training job cannot make its state anew
+    spills = True
     tags: Sequence[str] = torch_regions.TAGS
 
     def __init__(
@@ -67,6 +70,7 @@ class Offload:
         self._chosen = _known(tags) or set(self.tags)
         self._busy = busy
         self._arena = Arena(self._device)
+        self._on_disk: list[Arena] = []
         self._kept: list[Kept] = []
         self._named = NamedSnapshots(self._device)
         self._lock = threading.Lock()
@@ -97,7 +101,12 @@ class Offload:
         return self._tensors.find(self._device).fixed_bytes
 
     def suspend(self, tags: Sequence[str] = (), *, discard: bool = False) -> None:
-        """Take what *tags* name off the devices. Raises `WrongState`, `BadArgument`, `MemoryError`."""
+        """Take what *tags* name off the devices; a tag `spill:FOLDER`: to the disk there.
+
+        Raises `WrongState`, `BadArgument`, `MemoryError`, `OSError`.
+        """
+        folders = [tag.removeprefix(SPILL_TAG) for tag in tags if tag.startswith(SPILL_TAG)]
+        tags = [tag for tag in tags if not tag.startswith(SPILL_TAG)]
         if discard:
             raise WrongState("a training job cannot make its state anew; use mode offload")
         with self._lock:
@@ -107,7 +116,8 @@ class Offload:
                 self._named.save(self._tensors.find(self._device).regions, tags)
                 return
             torch_regions.reshard(self._tensors.models)
-            self._suspend(self._regions(_known(tags) or self._chosen))
+            arena = Arena(self._device, Path(folders[0])) if folders else self._arena
+            self._suspend(self._regions(_known(tags) or self._chosen), arena)
 
     def resume(self, tags: Sequence[str] = ()) -> None:
         """Bring what *tags* name back (none: all). Raises what torch raises where a device has no room."""
@@ -147,22 +157,27 @@ class Offload:
     def _regions(self, tags: set[str]) -> list[Region]:
         return [region for region in self._tensors.find(self._device).regions if region.tags & tags]
 
-    def _suspend(self, regions: list[Region]) -> None:
+    def _suspend(self, regions: list[Region], arena: Arena) -> None:
         if not regions:
             return
         sizes = [region.storage.nbytes() for region in regions]
         with self._device.on(regions[0].storage.device):
-            self._arena.reserve(sum(map(aligned, sizes)))
-            going = [Kept(r, size, self._arena.take(size)) for r, size in zip(regions, sizes, strict=True)]
+            arena.reserve(sum(map(aligned, sizes)))
+            going = [Kept(r, size, arena.take(size)) for r, size in zip(regions, sizes, strict=True)]
             try:
                 self._copy(going, back=False)
+                arena.write_out()
             except BaseException:
-                if not self._kept:
-                    self._arena.clear()
+                if arena is not self._arena:
+                    arena.close()
+                elif not self._kept:
+                    arena.clear()
                 raise
             for kept in going:
                 kept.region.storage.resize_(0)
             self._kept += going
+            if arena is not self._arena:
+                self._on_disk.append(arena)
             self.moves += 1
             self._device.release()
 
@@ -183,6 +198,8 @@ class Offload:
         self._kept = [kept for kept in self._kept if id(kept) not in here]
         if not self._kept:
             self._arena.clear()
+            while self._on_disk:
+                self._on_disk.pop().close()
 
     def _copy(self, moving: Sequence[Kept], *, back: bool) -> None:
         devices = list(dict.fromkeys(kept.region.storage.device for kept in moving))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import ClassVar
 
 from typing_extensions import override
 
+from slurm_interleave.client.core.ranges import SPILL_TAG
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.node_agent.backends.channel import Answer, Channel, Channels
@@ -39,16 +42,20 @@ class ChannelMover(Mover):
         tags: Sequence[str] = (),
         *,
         leaves_rest: bool = False,
+        spill: Callable[[], AbstractContextManager[Path]] | None = None,
     ) -> None:
         """*mode* unspecified: the application's default; *backend* sees whether the devices are free.
 
         *leaves_rest*: what the application leaves on the devices is for another mover to save.
+        *spill* gives a folder on disk for one command; None: its ranks cannot save there.
         """
         self._channels = channels
         self._backend = backend
         self._mode = mode
         self._tags = tags
         self._leaves_rest = leaves_rest
+        self._spill = spill
+        self.can_spill = spill is not None
 
     @override
     async def snapshot(self, target: Target) -> Outcome:
@@ -62,11 +69,12 @@ class ChannelMover(Mover):
         freed = await Freed.begin(
             self._backend, target, partial=bool(self._tags), leaves_rest=self._leaves_rest
         )
-        answers = await _told(channels, self._suspend, begun + target.deadline_s * _MOVED)
+        answers = await self._suspended(channels, target, begun + target.deadline_s * _MOVED)
         error = _words(answers) or await freed.verified(0.0)
         if not error:
             outcome = freed.outcome()
-            self._channels.saved(target.job, outcome.moved)
+            if not target.spill:
+                self._channels.saved(target.job, outcome.moved)
             return outcome
         undone = await _told(_moved(channels, answers), self._resume, begun + target.deadline_s)
         return _failed(Context.RESIDENT, error, _words(undone))
@@ -80,7 +88,7 @@ class ChannelMover(Mover):
         channels = self._channels.of(target.job)
         answers = await _told(channels, self._resume, begun + target.deadline_s * _MOVED)
         if error := _words(answers):
-            undone = await _told(_moved(channels, answers), self._suspend, begun + target.deadline_s)
+            undone = await self._suspended(_moved(channels, answers), target, begun + target.deadline_s)
             return _failed(Context.SAVED, error, _words(undone))
         seen = await look(self._backend, target.job)
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
@@ -95,9 +103,20 @@ class ChannelMover(Mover):
         """Do nothing: the application's memory ends with it."""
         return Outcome(Context.NONE)
 
-    def _suspend(self, channel: Channel) -> v1.AgentCommand:
+    async def _suspended(self, channels: Sequence[Channel], target: Target, until: float) -> list[Answer]:
+        """Return the answers to the command to suspend, on disk where *target* says so."""
+        if not target.spill or self._spill is None:
+            return await _told(channels, self._suspend, until)
+        try:
+            with self._spill() as folder:
+                tag = f"{SPILL_TAG}{folder}"
+                return await _told(channels, lambda channel: self._suspend(channel, tag), until)
+        except OSError as error:
+            return [Answer(f"spill_dir cannot be used: {error}")] * len(channels)
+
+    def _suspend(self, channel: Channel, *more: str) -> v1.AgentCommand:
         mode = self._mode_of(channel)
-        return v1.AgentCommand(snapshot=v1.SnapshotCommand(mode=mode, tags=self._tags))
+        return v1.AgentCommand(snapshot=v1.SnapshotCommand(mode=mode, tags=[*self._tags, *more]))
 
     def _resume(self, _channel: Channel) -> v1.AgentCommand:
         return v1.AgentCommand(restore=v1.RestoreCommand(tags=self._tags))

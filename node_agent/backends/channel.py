@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
-from slurm_interleave.client.workload import ARENA_KEY, PID_KEY, RANK_KEY
+from slurm_interleave.client.workload import ARENA_KEY, PID_KEY, RANK_KEY, SPILLS_KEY
 from slurm_interleave.node_agent.waits import Limit
 
 _RANK = re.compile(r"(\d{1,5})/(\d{1,5})")
@@ -29,6 +29,7 @@ class Speaker:
     pid: int = 0  # 0: not told
     # Host memory that it has set aside for saved state and reuses, in bytes; None: it does not.
     arena_bytes: int | None = None
+    spills: bool = False  # it can save on disk, see `Suspendable`
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str | bytes]) -> Speaker:
@@ -38,7 +39,8 @@ class Speaker:
         if found is None or int(found[1]) >= int(found[2]):
             raise BadArgument(f"{RANK_KEY}: {text!r} is not a rank and the number of ranks, as in 3/8")
         arena = _number(metadata, ARENA_KEY) if ARENA_KEY in metadata else None
-        return cls(int(found[1]), int(found[2]), _number(metadata, PID_KEY), arena)
+        spills = _number(metadata, SPILLS_KEY) > 0
+        return cls(int(found[1]), int(found[2]), _number(metadata, PID_KEY), arena, spills)
 
 
 @dataclass(frozen=True)

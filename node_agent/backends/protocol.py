@@ -44,7 +44,7 @@ class Target:
     deadline_s: float
     stop: threading.Event = field(default_factory=threading.Event)
     living: bool = False  # of a discard: the job goes on, so its processes may use the state right now
-    spill: bool = False  # of a snapshot: it is to be saved on disk, see `Mover.can_spill`
+    spill: bool = False  # it is to be saved on disk, or is; see `Mover.can_spill`
 
 
 class Charge(Enum):

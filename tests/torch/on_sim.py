@@ -14,6 +14,7 @@ class OnSim:
     """An offload whose bytes lie on a simulated device as long as they are not in host memory."""
 
     can_discard = False
+    spills = True
 
     def __init__(self, offload: Offload, device: SimDevice) -> None:
         self.offload, self._device = offload, device

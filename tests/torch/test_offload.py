@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -207,6 +209,73 @@ def test_memory_that_cannot_be_pinned_is_used_unpinned_and_said_so() -> None:
     offload.resume()
 
     assert (offload.pinned, training.digest()) == (False, before)
+
+
+def on_disk(folder: Path) -> list[int]:
+    """Return the sizes of the files without a name that this process has in *folder*."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    files = [link.stat() for link in links if str(link.readlink()).startswith(f"{folder}/")]
+    return list({file.st_ino: file.st_size for file in files}.values())
+
+
+def test_state_that_is_to_spill_goes_to_disk_and_leaves_no_name(tmp_path: Path) -> None:
+    training = Training()
+    training.step()
+    before, offload = training.digest(), training.offload()
+    size = offload.resident_bytes()
+
+    offload.suspend([f"spill:{tmp_path}"])
+    gone, (taken,) = offload.suspended_bytes, on_disk(tmp_path)
+    named = list(tmp_path.iterdir())
+    offload.resume()
+
+    assert (gone, offload.arena_bytes, named) == (size, 0, [])
+    assert taken >= size
+    assert on_disk(tmp_path) == []
+    assert training.digest() == before
+
+
+def test_a_part_may_be_on_disk_and_another_in_host_memory(tmp_path: Path) -> None:
+    training = Training()
+    training.step()
+    before, offload = training.digest(), training.offload()
+
+    offload.suspend(["optimizer", f"spill:{tmp_path}"])
+    offload.suspend(["model", "gradients"])
+    assert 0 < offload.arena_bytes < offload.suspended_bytes
+    offload.resume(["model"])
+    assert on_disk(tmp_path)
+    offload.resume()
+
+    assert (training.digest(), on_disk(tmp_path)) == (before, [])
+
+
+def test_a_disk_that_is_full_or_not_there_moves_nothing(tmp_path: Path) -> None:
+    training = Training()
+    before, offload = training.digest(), training.offload()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+    try:
+        with pytest.raises(MemoryError, match=f"bytes cannot be had on disk in {tmp_path}: .*large"):
+            offload.suspend([f"spill:{tmp_path}"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with pytest.raises(MemoryError, match="cannot be had on disk in /nowhere"):
+        offload.suspend(["spill:/nowhere"])
+
+    assert (training.digest(), offload.suspended_bytes, on_disk(tmp_path)) == (before, 0, [])
+
+
+def test_a_copy_to_disk_that_fails_leaves_all_on_the_device(tmp_path: Path) -> None:
+    training, device = Training(), Faulty()
+    before, offload = training.digest(), training.offload(device)
+    device.copies_left = 3
+
+    with pytest.raises(RuntimeError, match="the copy failed"):
+        offload.suspend([f"spill:{tmp_path}"])
+
+    assert (training.digest(), offload.suspended_bytes, on_disk(tmp_path)) == (before, 0, [])
 
 
 def test_both_may_be_repeated() -> None:
