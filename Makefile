@@ -40,7 +40,7 @@ test-matrix: $(VENV)/.ready
 	@$(PYTHON) deploy/lab/release_table.py build/releases slurm_plugin/README.md $(if $(CI),--check)
 
 test-here: plugin
-	@deploy/lab/test-release.sh tests/slurm/test_pieces.py tests/slurm/test_cgroups.py
+	@deploy/lab/test-release.sh $(patsubst %,tests/slurm/test_%.py,pieces cgroups rest shards)
 
 test-on-%:
 	@deploy/lab/release.sh $* deploy/lab/test-release.sh

@@ -14,6 +14,9 @@
 /* Slurm exports each entry of the job control environment into the job under this prefix. */
 #define INHERITED "SLURM_SPANK_"
 
+/* How the shards of a step are asked for: SLURM_GRES=shard:1. */
+#define SHARDS "shard:"
+
 /* Words of plugstack.conf (args.c). */
 struct args {
 	char run_dir[256]; /* of this node's agent; `%n` stands for the node's name */

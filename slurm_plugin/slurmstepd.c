@@ -159,9 +159,23 @@ int slurmstepd_post_opt(spank_t sp)
 	return (0);
 }
 
+/* A plain srun would ask for the shard of one device, which the job has by its type; Slurm finds no such step GRES. */
+static void shards_set(spank_t sp)
+{
+	char shards[16], request[32];
+
+	job_variable(sp, "SLURM_SHARDS_ON_NODE", shards, sizeof(shards));
+	if (shards[0] == '\0')
+		return;
+	snprintf(request, sizeof(request), SHARDS "%s", shards);
+	variable_set(sp, "SLURM_GRES", request);
+}
+
 /* Once more: the binding of GPUs to tasks comes after the step's environment was made. */
 int slurmstepd_task_init(spank_t sp)
 {
 	variables_set(sp);
+	if (context.environment.count > 0)
+		shards_set(sp);
 	return (0);
 }

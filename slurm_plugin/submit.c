@@ -52,12 +52,17 @@ static bool in_interleaved_job(void)
  */
 void submit_forget_parent(spank_t sp)
 {
+	const char *gres;
+
 	settings_forget(sp);
 	if (!in_interleaved_job())
 		return;
 	for (size_t i = 0; jobvars[i] != NULL; i++)
 		unsetenv(jobvars[i]);
 	unsetenv("CUDA_VISIBLE_DEVICES");
+	gres = getenv("SLURM_GRES");
+	if (gres != NULL && strncmp(gres, SHARDS, strlen(SHARDS)) == 0)
+		unsetenv("SLURM_GRES");
 }
 
 static const char *used[SETTINGS]; /* the variables that stand for options */

@@ -50,6 +50,7 @@ class Cluster(Lab, SlurmJobs):
         sim: SimSettings | None = None,
         interleave: bool = True,
         cgroups: bool = False,
+        shards: bool = False,
         config: Mapping[str, Mapping[str, Any]] | None = None,
         slurm: Sequence[str] = (),
         accounting: MariaDB | None = None,
@@ -59,9 +60,10 @@ class Cluster(Lab, SlurmJobs):
         *nodes* form partition `interleave`, *plain_nodes* the default partition `batch`; each has *devices*
         fake GPUs, which *members* jobs share. With *interleave*, `interleaved` and one agent a
         node run too, and *config* is added to the tables of their configuration. With *cgroups* Slurm keeps
-        each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). *slurm* is
-        added to slurm.conf. With *accounting* a slurmdbd runs too, with its data there. Raises `LabError`
-        with the end of the log of what did not start.
+        each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). With
+        *shards* they share them as Slurm's own shards. *slurm* is added to slurm.conf. With *accounting* a
+        slurmdbd runs too, with its data there. Raises `LabError` with the end of the log of what did not
+        start.
         """
         reason = why_not()
         if reason:
@@ -71,7 +73,15 @@ class Cluster(Lab, SlurmJobs):
         with Scratch(root) as scratch:
             version = slurm_conf.slurm_version()
             layout = Layout(
-                scratch.root, tuple(nodes), tuple(plain_nodes), devices, version, ports, members, cgroups
+                scratch.root,
+                tuple(nodes),
+                tuple(plain_nodes),
+                devices,
+                version,
+                ports,
+                members,
+                cgroups,
+                shards,
             )
             cluster = cls(scratch, layout)
             more = [*slurm, *(lab_accounting.lines(layout) if accounting else ())]

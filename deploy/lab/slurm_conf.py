@@ -57,15 +57,21 @@ class Layout:
     """How many jobs share a device."""
     cgroups: bool = False
     """Slurm keeps each job to its devices and its memory (cgroup v1)."""
+    shards: bool = False
+    """The shared GRES are Slurm's own shards."""
 
     @property
     def mode(self) -> str:
-        """`lane` where this Slurm enforces lanes, else `token`."""
+        """`shard` where that is asked for; else `lane` where this Slurm enforces lanes, else `token`."""
+        if self.shards:
+            return "shard"
         return "lane" if self.version >= LANES_SINCE else "token"
 
     @property
     def gres(self) -> list[str]:
-        """The names of the shared GRES: one for each lane, or the token's."""
+        """The names of the shared GRES: one for each lane, or the token's, or `shard`."""
+        if self.shards:
+            return ["shard"]
         return [f"ilv{letter}" for letter in "abcdefgh"[: self.members]] if self.mode == "lane" else ["ilv"]
 
     @property
@@ -173,12 +179,7 @@ def _base(layout: Layout) -> list[str]:
 
 
 def _nodes(layout: Layout) -> list[str]:
-    shared = ",".join(
-        f"{name}:g{index}:{1 if layout.mode == 'lane' else layout.members}"
-        for name in layout.gres
-        for index in range(layout.devices)
-    )
-    lines = [_node(layout, name, shared) for name in layout.nodes]
+    lines = [_node(layout, name, ",".join(_shared(layout))) for name in layout.nodes]
     lines += [_node(layout, name, f"gpu:sim:{layout.devices}") for name in layout.plain_nodes]
     if layout.nodes:
         names = ",".join(layout.nodes)
@@ -187,6 +188,14 @@ def _nodes(layout: Layout) -> list[str]:
         names = ",".join(layout.plain_nodes)
         lines.append(f"PartitionName=batch Nodes={names} Default=YES MaxTime=INFINITE State=UP")
     return lines
+
+
+def _shared(layout: Layout) -> list[str]:
+    if layout.shards:
+        gpus = [f"gpu:g{index}:1" for index in range(layout.devices)]
+        return [*gpus, f"shard:{layout.members * layout.devices}"]
+    seats = 1 if layout.mode == "lane" else layout.members
+    return [f"{name}:g{index}:{seats}" for name in layout.gres for index in range(layout.devices)]
 
 
 def _node(layout: Layout, name: str, gres: str) -> str:
@@ -203,6 +212,10 @@ def _gres(layout: Layout) -> Sequence[str]:
     for index in range(layout.devices):
         for node in layout.nodes:
             file = layout.device(node, index)
+            if layout.shards:
+                lines.append(f"NodeName={node} Name=gpu Type=g{index} File={file}")
+                lines.append(f"NodeName={node} Name=shard Count={layout.members} File={file}")
+                continue
             what = f"File={file}" if layout.mode == "lane" else f"Count={layout.members}"
             lines += [f"NodeName={node} Name={name} Type=g{index} {what}" for name in layout.gres]
         for node in layout.plain_nodes:

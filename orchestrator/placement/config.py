@@ -22,7 +22,10 @@ class PlacementConfig:
     enabled: bool = False
     """Whether this orchestrator places jobs through Slurm."""
     mode: str = "lane"
-    """`lane`: one GRES name for each lane; `token`: one name, counted; `shard`: Slurm's own shards."""
+    """`lane`: one GRES name for each lane; `token`: one name, counted; `shard`: Slurm's own shards of GPUs.
+
+    Shards are for jobs of one device on each node, and Slurm from 24.11. The type of each GPU is its index:
+    `Gres=gpu:g0:1,gpu:g1:1,shard:4`."""
     gres: tuple[str, ...] = ("ilva", "ilvb")
     """The names of the shared GRES: as many as members in mode lane, else one."""
     members: int = 2
@@ -73,7 +76,9 @@ class PlacementConfig:
     @property
     def groups(self) -> GroupRules:
         """What a group may be."""
-        return GroupRules(self.group_size, self.group_owner == "account")
+        # Of a request for the shards of several devices, Slurm gives those of the last.
+        devices = 1 if self.mode == "shard" else 0
+        return GroupRules(self.group_size, devices, self.group_owner == "account")
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

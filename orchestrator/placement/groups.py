@@ -17,6 +17,8 @@ class GroupRules:
 
     size: int = 0
     """How many members have their place at a time; 0: as many as there are seats."""
+    devices: int = 0
+    """How many devices of a node a job may have; 0: any number."""
     by_account: bool = False
     """Whether a group's name belongs to the account that opened it, until its last member ends."""
 
@@ -45,6 +47,8 @@ class Groups:
     def refusal(self, job: Pending) -> str:
         """Return why *job* may not come into its group now; empty if it may."""
         members = self._members[job.group]
+        if self.rules.devices and job.devices > self.rules.devices:
+            return f"shards are of {self.rules.devices} device of a node, and it asks for {job.devices}"
         if self.rules.size and len(members) >= self.rules.size:
             return f"group {job.group} has {len(members)} members with a place and may have no more"
         if self.rules.by_account and members:

@@ -73,6 +73,18 @@ async def test_a_group_has_no_more_members_than_the_site_allows() -> None:
     assert "2" in world.book.kept
 
 
+async def test_a_job_of_several_devices_gets_no_shards_and_is_told_why() -> None:
+    world = World(config=replace(CONFIG, mode="shard", gres=("shard",)))
+    world.slurm.submit("1", devices=2)
+    world.slurm.submit("2", nodes=2)
+
+    await world.helper.round()
+
+    assert list(world.book.kept) == ["2"]
+    assert world.slurm.pins["2"].gres == "shard:g0:1"
+    assert why(world, "1") == "shards are of 1 device of a node, and it asks for 2"
+
+
 async def test_why_a_job_waits_is_noted_once_and_for_an_array_once() -> None:
     world = World(config=replace(CONFIG, group_size=1))
     submit(world, "1")

@@ -1,0 +1,72 @@
+"""Interleaved jobs that share devices as Slurm's own shards of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab import Cluster
+from lab.processes import wait_until
+from lab.slurm_conf import slurm_version
+from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+SINCE = (24, 11)
+
+
+@pytest.fixture(scope="module")
+def shards() -> Iterator[Cluster]:
+    if slurm_version() < SINCE:
+        pytest.skip("Slurm before 24.11 loses count of shards, or gives away devices that have some")
+    with Cluster.start(nodes=("n1",), shards=True) as started:
+        yield started
+
+
+def variables(text: str) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def test_members_share_one_device_and_a_restart_of_slurmctld_changes_no_book(
+    piece: Callable[[str, str], None], request: pytest.FixtureRequest
+) -> None:
+    piece("Jobs can share devices as Slurm's own shards", "yes" if slurm_version() >= SINCE else "no")
+    shards: Cluster = request.getfixturevalue("shards")
+    a, b = (submit_member(shards, "pair", "--turns", "6", "--hold", "0.3") for _ in "ab")
+    a.until("yielding")
+    b.until("yielding")
+    shards.restart("slurmctld")
+    third = submit_member(shards, "pair", "--turns", "1")
+    for member in (a, b, third):
+        member.completed()
+
+    rows = slices(shards, a, b)
+    assert len({device for row in rows for device in row.devices}) == 1
+    assert {row.devices[0] for row in rows}.isdisjoint(row.devices[0] for row in slices(shards, third))
+    assert never_two_on_a_device(rows)
+    assert not violations(shards)
+    assert "placement.books_differ" not in shards.logs("interleaved", 10000)
+
+
+def test_a_plain_srun_works_and_a_job_that_this_one_submits_asks_for_no_shard(shards: Cluster) -> None:
+    file = shards.out / "inner"
+    inner = f"sbatch --parsable --wait --output={file} --wrap='srun env' >/dev/null; cat {file}"
+    job = shards.sbatch(["sh", "-c", f"srun env; echo; {inner}"], group="steps", gres="gpu:1")
+
+    shards.wait(job)
+
+    step, _, other = shards.output(job, 1000).partition("\n\n")
+    assert variables(step)["INTERLEAVE_TOKEN"]
+    assert variables(step)["CUDA_VISIBLE_DEVICES"] == "SIM-n1-0"
+    assert variables(other)["SLURM_JOB_PARTITION"] == "batch"
+    assert "SLURM_GRES" not in variables(other)
+
+
+def test_a_job_of_two_devices_is_held_with_the_reason(shards: Cluster) -> None:
+    job = shards.sbatch(["true"], group="wide", gres="gpu:2")
+
+    assert wait_until(
+        lambda: "why=shards are of 1 device" in shards.command("scontrol", "show", "job", job), 20
+    )
+
+    shards.scancel(job)
