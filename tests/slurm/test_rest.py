@@ -29,7 +29,8 @@ Piece = Callable[[str, str], None]
 @pytest.fixture(autouse=True)
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     yield
-    cluster.command("scancel", "--user=nobody")
+    for state in ("PENDING", "RUNNING"):  # 26.05 takes --user=nobody for a mistake
+        cluster.command("scancel", f"--state={state}")
     assert wait_until(lambda: not cluster.command("squeue", "--noheader").strip(), 20, 0.2)
 
 
