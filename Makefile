@@ -129,7 +129,7 @@ $(VENV)/.ready: pyproject.toml
 		echo "installing Debian packages: python3-venv"; \
 		apt-get update -qq && apt-get install -qq -y python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/pip install --quiet --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/pip install --quiet --quiet -e '.[orchestrator,mariadb,postgres,agent,sim,timeline]' --group dev
+	@$(BIN)/pip install --quiet --quiet -e '.[orchestrator,mariadb,postgres,agent,sim,timeline,tracing]' --group dev
 	@touch $@
 
 clean:

@@ -22,6 +22,7 @@ from slurm_interleave.client.connect import (
     open_channel,
     token_metadata,
 )
+from slurm_interleave.client.core import tracing
 from slurm_interleave.client.core.errors import InterleaveError, NotAuthenticated, NotRegistered
 from slurm_interleave.client.member import Member
 from slurm_interleave.client.waiting import Waiting, say
@@ -250,4 +251,4 @@ class Session:
 
     def _credentials(self, name: str = "") -> Metadata:
         named = ((CALL_KEY, name),) if name else ()
-        return (*token_metadata(self.member.token), *named)
+        return (*token_metadata(self.member.token), *named, *tracing.metadata())

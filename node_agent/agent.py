@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 
 from slurm_interleave.client.connect import open_aio_channel
+from slurm_interleave.client.core import tracing
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.core.hook_server import Verb as HookVerb
@@ -234,14 +235,15 @@ class Agent:
     async def _operate(self, orders: Sequence[pb.Operate]) -> None:
         with self._operations.expecting([(order.job_id, order.attempt) for order in orders[1:]]):
             for order in orders:
-                result = await self._operations.order(
-                    order.operation_id,
-                    _VERBS[order.verb],
-                    order.job_id,
-                    order.attempt,
-                    order.after,
-                    beside=order.beside,
-                )
+                with tracing.within(order.traceparent):
+                    result = await self._operations.order(
+                        order.operation_id,
+                        _VERBS[order.verb],
+                        order.job_id,
+                        order.attempt,
+                        order.after,
+                        beside=order.beside,
+                    )
                 self._link.send(pb.AgentMessage(done=[_done(order, result)]))
 
     def _service(self, only: str) -> SnapshotService:

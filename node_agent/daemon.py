@@ -17,6 +17,7 @@ from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.single import only_one
+from slurm_interleave.client.core.tracing import TracingConfig, exporting
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
@@ -45,9 +46,13 @@ def main() -> None:
         config, sim = load(path, {"node": args.node})
         cuda = load_section(CudaConfig, "cuda", path)
         groups = load_groups(path)
+        tracing = load_section(TracingConfig, "tracing", path)
         os.umask(0o077)  # what users must reach is opened by name
         _raise_descriptor_limit()
-        with only_one(config.state_dir / "agent.lock", "interleave-agent"):
+        with (
+            only_one(config.state_dir / "agent.lock", "interleave-agent"),
+            exporting(tracing, "interleave-agent"),
+        ):
             asyncio.run(_serve(config, sim, cuda, groups))
     except InterleaveError as error:
         sys.exit(f"interleave-agent: {error}")

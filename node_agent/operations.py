@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from slurm_interleave.client.core import tracing
 from slurm_interleave.client.core.errors import Busy, WrongState
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import contexts
@@ -231,7 +232,9 @@ class Operations:
         job.context = replace(before, state=during, bytes=size, saved_by=saved_by, spilled=spilled)
         self._state.save_context(job)
         try:
-            outcome = await self._ask(mover, verb, target, before)
+            with tracing.span(f"interleave.{verb.value}", job=job.job_id, backend=mover.name):
+                outcome = await self._ask(mover, verb, target, before)
+                tracing.told(outcome.error, bytes=outcome.moved)
         finally:
             del self._targets[job.job_id], self._limits[job.job_id]
         job.context = contexts.after(outcome, verb, before, saved_by=by, spilled=room.spill)

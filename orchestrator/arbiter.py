@@ -55,7 +55,7 @@ class Arbiter:
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
-        self.observe: Callable[[ev.Event, Sequence[cmd.Command]], None] | None = None  # is told each decision
+        self.observers: list[Callable[[ev.Event, Sequence[cmd.Command]], None]] = []  # are told each decision
         self.core = Core(_remembered(store), store.generation, rules)
         self.expectations = Expectations(self.core, clock)
         self._callers = Callers(self.post, clock, self.expectations.of)
@@ -209,8 +209,8 @@ class Arbiter:
         except Exception as error:
             self._recorder.stop(error)
             raise
-        if self.observe is not None:
-            asyncio.get_running_loop().call_later(_OBSERVE_S, self.observe, event, commands)
+        for observe in self.observers:
+            asyncio.get_running_loop().call_later(_OBSERVE_S, observe, event, commands)
         return commands
 
     def _perform(self, command: cmd.Command) -> None:

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -26,6 +27,7 @@ from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.core.names import parse_job_id
 from slurm_interleave.client.core.single import only_one
+from slurm_interleave.client.core.tracing import TracingConfig, exporting, tracer
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -133,7 +135,7 @@ class Orchestrator:
         server = aio.server(options=_SERVER_OPTIONS)
         ours, arbiter, gate = ErrorsToStatus(server), self.arbiter, self._gate
         audit = self._helper.audit if self._helper is not None else None
-        own = InterleaveService(arbiter, gate, self.links, self._groups, audit)
+        own = self._service()(arbiter, gate, self.links, self._groups, audit)
         rpc.add_InterleaveServicer_to_server(own, ours)
         agents = AgentLinkService(arbiter, gate, self.links, self.reservations, self._config.cluster)
         rpc.add_AgentLinkServicer_to_server(agents, ours)
@@ -167,6 +169,17 @@ class Orchestrator:
         rpc.add_PagesServicer_to_server(pages, server)
         async with pages.serving() as port:
             yield port
+
+    def _service(self) -> Callable[..., InterleaveService]:
+        """Return what makes the service: the one that makes spans, where this process does."""
+        making = tracer()
+        if making is None:
+            return InterleaveService
+        from slurm_interleave.orchestrator.traces import TracedInterleave, Traces
+
+        traces = Traces(self.arbiter, making)
+        self.links.parent = traces.parent
+        return partial(TracedInterleave, traces)
 
     def _metrics(self) -> Metrics:
         from slurm_interleave.orchestrator import metrics
@@ -212,10 +225,11 @@ def main() -> None:
         placement = load_section(PlacementConfig, "placement", path)
         rules = load_section(Rules, "turns", path)
         web = load_section(WebConfig, "web", path)
+        tracing = load_section(TracingConfig, "tracing", path)
         # What others may open is given away explicitly.
         os.umask(0o077)
         # Before the database: opening that ends any other orchestrator.
-        with only_one(config.socket.with_suffix(".lock"), "interleaved"):
+        with only_one(config.socket.with_suffix(".lock"), "interleaved"), exporting(tracing, "interleaved"):
             asyncio.run(_serve(config, placement, rules, load_groups(path), web))
     except InterleaveError as error:
         sys.exit(f"interleaved: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -61,6 +61,7 @@ class Links:
         self._drains: dict[tuple[str, str], asyncio.Future[pb.DrainUpdate]] = {}  # by node and job
         self._hellos: dict[str, tuple[float, float]] = {}  # of each node the last: when it was sent, and came
         self.changed = asyncio.Event()
+        self.parent: Callable[[Operate], str] | None = None  # of an operation's span, where there are traces
 
     def is_overtaken(self, node: str, sent: float, now: float) -> bool:
         """Take note of a hello; tell whether a later one came before it, as from an agent killed since."""
@@ -113,6 +114,7 @@ class Links:
             attempt=operation.attempt,
             after=operation.after,
             beside=operation.beside,
+            traceparent=self.parent(operation) if self.parent is not None else "",
         )
         self.send(operation.node, pb.AgentOrder(operate=[order]))
 

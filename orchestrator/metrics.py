@@ -35,7 +35,7 @@ class Metrics:
         self._shown = set[str]()
         self._meters.trespasses.labels("")
         self._meters.info.labels(version("slurm-interleave")).set(1)
-        arbiter.observe = self.observe
+        arbiter.observers.append(self.observe)
 
     @property
     def registry(self) -> CollectorRegistry:

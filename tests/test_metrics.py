@@ -209,7 +209,7 @@ async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 async def test_without_an_address_nothing_is_served(tmp_path: Path) -> None:
     async with serving(tmp_path) as running:
         assert running.metrics_port == 0
-        assert running.arbiter.observe is None
+        assert running.arbiter.observers == []
 
 
 async def test_two_at_once_and_ipv6_are_served(tmp_path: Path) -> None:

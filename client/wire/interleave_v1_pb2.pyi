@@ -635,7 +635,7 @@ class Forget(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class Operate(_message.Message):
-    __slots__ = ("operation_id", "verb", "job_id", "attempt", "beside", "after")
+    __slots__ = ("operation_id", "verb", "job_id", "attempt", "beside", "after", "traceparent")
     class Verb(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VERB_UNSPECIFIED: _ClassVar[Operate.Verb]
@@ -652,13 +652,15 @@ class Operate(_message.Message):
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     BESIDE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     operation_id: str
     verb: Operate.Verb
     job_id: str
     attempt: str
     beside: bool
     after: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, operation_id: _Optional[str] = ..., verb: _Optional[_Union[Operate.Verb, str]] = ..., job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., beside: bool = ..., after: _Optional[_Iterable[str]] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, operation_id: _Optional[str] = ..., verb: _Optional[_Union[Operate.Verb, str]] = ..., job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., beside: bool = ..., after: _Optional[_Iterable[str]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("job_id", "attempt", "pid")

@@ -101,6 +101,10 @@ class Switches:
         self._order(switch, save, load)
         self._step(switch, at)
 
+    def under_way(self, operation: str) -> Switch | None:
+        """Return the switch that waits for *operation*."""
+        return self._by_number.get(operation)
+
     def done(self, event: OperationDone) -> bool:
         """Take an agent's result; return whether it belongs to a switch under way."""
         switch = self._by_number.pop(event.operation, None)
