@@ -88,7 +88,7 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 types: $(VENV)/.ready build/types
-	$(BIN)/mypy -p slurm_interleave -p lab -p demo -p grpo
+	$(BIN)/mypy -p slurm_interleave -p lab -p demo -p grpo -p jobs
 
 plugin:
 	@$(MAKE) --no-print-directory -C slurm_plugin

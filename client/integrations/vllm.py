@@ -3,9 +3,9 @@
     engine = vllm.attach(LLM(..., enable_sleep_mode=True), turns)  # made while the devices are held
 
 For servers, `interleave endpoints vllm URL` names them and the agent calls them over HTTP. What sleep
-leaves on the device (context, NCCL, CUDA graphs) is the cuda backend's: --interleave-
-backend=app_channel,cuda. A sleep backend within vLLM could not do that: its worker looks at the device
-after it went to sleep.
+leaves on the device (context, NCCL, CUDA graphs) is the cuda backend's:
+--interleave-backend=app_channel,cuda. A sleep backend within vLLM could not do that: its worker looks at the
+device after it went to sleep.
 
 Source: vLLM 0.22 to 0.33 `entrypoints/llm.py`, `v1/engine/async_llm.py`.
 """

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from frameworks.lightning_fit import Line, batches
 
+from frameworks.lightning_fit import Line, batches
 from slurm_interleave.client.integrations import lightning as ours
 from tests.frameworks.traces import Traced
 

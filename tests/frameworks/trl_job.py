@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from frameworks import trl_grpo
 from transformers import TrainerCallback
 
+from frameworks import trl_grpo
 from slurm_interleave.client.integrations import trl as interleave
 from slurm_interleave.client.integrations.torch_device import HostDevice
 from slurm_interleave.client.integrations.torch_offload import Offload, Tensors

@@ -1,0 +1,1 @@
+"""Jobs as one submits them, and a lab to try them in: `python -m jobs`."""
