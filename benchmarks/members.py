@@ -15,11 +15,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from slurm_interleave.client.connect import CHANNEL_OPTIONS, TOKEN_KEY
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+from slurm_interleave.node_agent.link import back_offs
 
 _CHANNELS = 8
 _DEVICES = 8  # of a node
 _DEVICE_BYTES, _CONTEXT_BYTES = 8 << 30, 2 << 30  # a device has room for the contexts of two jobs
-_RETRY_S = 0.02
 _ACCOUNTS = 10
 
 
@@ -126,15 +126,19 @@ class Node:
     def __init__(self, address: str, name: str, jobs: Sequence[Job], move_s: float) -> None:
         self._address, self._name, self._jobs, self._move_s = address, name, jobs, move_s
         self._contexts: dict[str, str] = {}
+        self._welcome = False
         self.registered = asyncio.Event()
 
     async def run(self) -> None:
-        """Keep the stream open until cancelled."""
-        async with channel(self._address) as connection:
-            while True:
+        """Keep the stream open until cancelled, and open it anew as `interleave-agent` does."""
+        waits = back_offs()
+        while True:
+            async with channel(self._address) as connection:
                 with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     await self._connect(rpc.AgentLinkStub(connection))
-                await asyncio.sleep(_RETRY_S)
+            if self._welcome:
+                self._welcome, waits = False, back_offs()
+            await asyncio.sleep(next(waits))
 
     async def _connect(self, stub: Any) -> None:
         stream = stub.Connect()
@@ -143,6 +147,7 @@ class Node:
         await stream.write(pb.AgentMessage(hello=pb.Hello(node=self._name, devices=devices, jobs=jobs)))
         while (order := await stream.read()) is not grpc.aio.EOF:
             if order.HasField("welcome"):
+                self._welcome = True
                 self.registered.set()
             if order.operate:
                 if self._move_s:
