@@ -32,10 +32,12 @@ class Turns:
 
     def look(self, device: Device, at: float) -> Key | None:
         """Grant the first waiter of *device*, or begin its switch, if it can be; return it if granted."""
+        state = self._state
+        if device in state.book.holders or device in state.book.switching:
+            return None  # whoever is first, that is an obstacle
         key = self._order.first(device, at)
         if key is None:
             return None
-        state = self._state
         devices = state.claimed_devices(key)
         if not (state.calls.get(key) or state.waiters[key].told) or self.obstacle(key, devices, at):
             return None
