@@ -20,8 +20,9 @@ _MANY, _WITHIN_S = 16, 0.01
 _GATHER_S = 0.003
 # Where commits take longer than this, by a mean of the last ones, a thread waits for them.
 _SLOW_S, _OF_LAST, _COUNTED_S = 0.001, 8, 0.01
-# The log comes so much later, when those who wait have been served.
-_LOG_S = 0.005
+# The log comes so much later, when those who wait have been served: sooner, it would fall into the middle of
+# a handover, of whose steps each line costs as much as one.
+_LOG_S = 0.02
 
 
 @dataclass
