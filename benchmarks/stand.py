@@ -109,7 +109,7 @@ class Stand:
             f'auth = "none"\n'
             f"[turns]\n{turns}\n"
         )
-        program = [sys.executable, "-m", "slurm_interleave.orchestrator.daemon"]
+        program = [sys.executable, "-m", "slurm_interleave.orchestrator"]
         return await self._start(name, [*program, "--config", str(config)])
 
     def folder(self, node: str) -> Path:

@@ -251,6 +251,7 @@ async def _serve(
     # What is there now stays, and what comes later is seldom garbage in a cycle: look for it less often.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+    gc.enable()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)

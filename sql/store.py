@@ -64,7 +64,7 @@ class Store:
         """Return all rows of a kind."""
         columns = [TABLES[kind].c[field.name] for field in fields(kind)]
         with explained(self._engine), self._engine.connect() as db:
-            return [kind(*found) for found in db.execute(sa.select(*columns))]
+            return [kind(*found) for found in db.execute(sa.select(*columns)).all()]
 
     def last_yields(self) -> dict[rows.Key, int]:
         """Return the epoch of the last lease that each live member yielded."""

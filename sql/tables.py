@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.sql import rows
@@ -50,6 +49,8 @@ class Long(sa.TypeDecorator[Any]):
     def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
         """Return the widest type of text of *dialect*."""
         if dialect.name == "mariadb":
+            from sqlalchemy.dialects import mysql  # a tenth of a daemon's start
+
             return dialect.type_descriptor(mysql.MEDIUMTEXT())
         return super().load_dialect_impl(dialect)
 

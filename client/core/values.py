@@ -72,4 +72,6 @@ def parse_number(raw: Any, what: str, maximum: int, minimum: int = 0) -> int:
 
 
 def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else " " for c in text)

@@ -104,9 +104,9 @@ class Nodes:
             if hello:
                 self._aside[node, key] = job
             return
-        for part in self._state.parts_on(node):
-            if (part.job_id, part.group) == (job.job_id, job.group) and part.attempt != job.attempt:
-                self.part_over(node, part.job_id, part.attempt, at)
+        earlier = state.parts.get(key, {}).get(node)
+        if earlier is not None and earlier.attempt != job.attempt:
+            self.part_over(node, earlier.job_id, earlier.attempt, at)
         if node not in state.parts.get(key, {}):
             self._join(node, job, at)
         state.resumed(job.attempt, key, job.resumed_token_sha256)

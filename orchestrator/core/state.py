@@ -88,7 +88,7 @@ class State:
             self.put_member(member)
         for part in remembered.parts:
             moved = part.context in (Context.SAVING, Context.RESTORING)
-            self.put_part(replace(part, context=Context.UNKNOWN if moved else part.context))
+            self.put_part(replace(part, context=Context.UNKNOWN) if moved else part)
         for lease in remembered.leases:
             self.put_lease(lease)
         for waiter in sorted(remembered.waiters, key=lambda w: w.seq):
@@ -186,10 +186,9 @@ class State:
         kept = size if context in (Context.SAVED, Context.RESTORING) else 0
         if kept:
             self.footprints[key, node] = kept
-        wanted = {"context": context, "bytes": kept, "operation": operation}
-        if part is not None and any(getattr(part, name) != value for name, value in wanted.items()):
-            changed: Any = wanted
-            self.put_part(replace(part, **changed))
+        if part is not None and (part.context, part.bytes, part.operation) != (context, kept, operation):
+            changes: dict[str, Any] = {"context": context, "bytes": kept, "operation": operation}
+            self.put_part(Part(**{**vars(part), **changes}))  # as `replace`, in a fifth of its time
 
     def drop_part(self, part: Part) -> None:
         """Forget *part*: the job is over there."""

@@ -34,7 +34,7 @@ class Daemon:
         config = self.folder / "interleave.toml"
         lines = [f'{key} = "{value}"' for key, value in keys.items()]
         config.write_text("\n".join(["[orchestrator]", *lines, "[placement]", "enabled = false", ""]))
-        argv = [sys.executable, "-m", "slurm_interleave.orchestrator.daemon", f"--config={config}"]
+        argv = [sys.executable, "-m", "slurm_interleave.orchestrator", f"--config={config}"]
         with self.log.open("ab") as out:
             self._read = out.tell()
             environ = {key: value for key, value in os.environ.items() if "INTERLEAVE" not in key}

@@ -176,7 +176,7 @@ def config_file(folder: Path, *lines: str) -> Path:
 )
 def test_a_bad_configuration_ends_it_with_one_line(tmp_path: Path, line: str, said: str) -> None:
     config = config_file(tmp_path, 'auth = "none"', f'socket = "{tmp_path}/s.sock"', line)
-    argv = [sys.executable, "-m", "slurm_interleave.orchestrator.daemon", "--config", str(config)]
+    argv = [sys.executable, "-m", "slurm_interleave.orchestrator", "--config", str(config)]
 
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
 
@@ -195,7 +195,7 @@ def test_an_address_in_use_ends_it_with_one_line(tmp_path: Path) -> None:
             f'socket = "{tmp_path}/second.sock"',
             f'database = "sqlite:///{tmp_path}/second.db"',
         )
-        argv = [sys.executable, "-m", "slurm_interleave.orchestrator.daemon", "--config", str(config)]
+        argv = [sys.executable, "-m", "slurm_interleave.orchestrator", "--config", str(config)]
 
         done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
 
