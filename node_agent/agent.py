@@ -179,10 +179,10 @@ class Agent:
         await self._jobs.end(requests.parse_job(raw))
         return {}
 
-    def _ask_for_devices(self, job_id: str) -> bool:
+    def _ask_for_devices(self, job_id: str, question: int) -> bool:
         if not self._link.connected.is_set():
             return False
-        self._link.send(pb.AgentMessage(starting=pb.JobStarting(job_id=job_id)))
+        self._link.send(pb.AgentMessage(starting=pb.JobStarting(job_id=job_id, question=question)))
         return True
 
     def _hello(self) -> pb.Hello:
@@ -208,7 +208,7 @@ class Agent:
             case "reserve":
                 self._reservations.take([order.reserve])
             case "forget":
-                self._reservations.forget(order.forget.job_id)
+                self._reservations.forget(order.forget.job_id, order.forget.question)
             case "registered":
                 self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
             case "drain":
@@ -231,6 +231,7 @@ class Agent:
         self._reservations.take(welcome.reservations, all_of_them=True)
         for job in self._told.values():
             self._jobs.registered(job).set()
+        asyncio.get_running_loop().call_soon(self._reservations.ask_again)  # the link counts as up by then
 
     async def _operate(self, orders: Sequence[pb.Operate]) -> None:
         with self._operations.expecting([(order.job_id, order.attempt) for order in orders[1:]]):

@@ -7,7 +7,7 @@ the orchestrator, and without its answer takes what no earlier start has taken.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -21,40 +21,61 @@ PROLOG_WAIT_S = 0.8
 class Reservations:
     """All reservations of this node."""
 
-    def __init__(self, state: State, ask: Callable[[str], bool]) -> None:
-        """*ask* sends a question about a job to the orchestrator; it returns False where the link is down."""
+    def __init__(self, state: State, ask: Callable[[str, int], bool]) -> None:
+        """*ask* sends a question about a job, and its number, to the orchestrator; it returns False where the
+        link is down.
+        """
         self._state = state
         self._ask = ask
         self._told = asyncio.Event()
+        self._numbers = itertools.count(1)
+        self._questions: dict[int, str] = {}  # that were asked and are not answered: about which job
 
     async def of(self, job_id: str) -> Reservation | None:
-        """Return what a start of a job finds; with an attempt if it may be of an earlier start."""
-        known = self._state.reservations.get(job_id)
-        if self._ask(job_id) or known is None or known.attempt:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._another(job_id, known), PROLOG_WAIT_S)
+        """Return what a start of a job finds; with an attempt if it may be of an earlier start.
+
+        What comes without being an answer was sent before the question was heard, maybe for the run before.
+        """
+        known, question = self._state.reservations.get(job_id), next(self._numbers)
+        if not self._ask(job_id, question) and known is not None and not known.attempt:
+            return known
+        self._questions[question] = job_id
+        try:
+            await asyncio.wait_for(self._answered(question), PROLOG_WAIT_S)
+        except asyncio.TimeoutError:
+            return known
+        finally:
+            self._questions.pop(question, None)
         return self._state.reservations.get(job_id)
 
-    async def _another(self, job_id: str, known: Reservation | None) -> None:
-        while (now := self._state.reservations.get(job_id)) is None or now is known:
+    async def _answered(self, question: int) -> None:
+        while question in self._questions:
             self._told.clear()
             await self._told.wait()
+
+    def ask_again(self) -> None:
+        """The link is up, for questions that were lost with the one before, or waited for it."""
+        for question, job_id in self._questions.items():
+            self._ask(job_id, question)
 
     def take(self, reservations: Iterable[pb.Reservation], *, all_of_them: bool = False) -> None:
         """Take what the orchestrator says."""
         if all_of_them:
             self._state.reservations.clear()
         for raw in reservations:
+            self._questions.pop(raw.question, None)
             self._state.reservations[raw.job_id] = Reservation(
                 raw.job_id, raw.group, raw.role, tuple(raw.devices), raw.lane, tuple(raw.nodes)
             )
         self._state.save()
         self._told.set()
 
-    def forget(self, job_id: str) -> None:
+    def forget(self, job_id: str, question: int) -> None:
         """The job has no devices here."""
+        self._questions.pop(question, None)
         if self._state.reservations.pop(job_id, None) is not None:
             self._state.save()
+        self._told.set()
 
     def taken(self, job_id: str, attempt: str) -> None:
         """Note which attempt has started with the job's reservation."""

@@ -38,6 +38,13 @@ class Reservations:
         row = self._rows.get(job_id)
         return Placement(**asdict(row)) if row is not None and node in row.nodes else None
 
+    async def sure_of(self, job_id: str, node: str) -> Placement | None:
+        """The same, written once more first: an orchestrator that was replaced may know an older one."""
+        row = self._rows.get(job_id)
+        if row is not None:
+            await self._arbiter.remember([Put(row)])
+        return self.of(job_id, node)
+
     def on_node(self, node: str) -> list[Placement]:
         """Return the placements that *node* has a part in."""
         return [Placement(**asdict(row)) for row in self._rows.values() if node in row.nodes]

@@ -497,10 +497,12 @@ class AgentMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[JobReport, _Mapping]] = ..., over: _Optional[_Union[JobOver, _Mapping]] = ..., drained: _Optional[_Union[DrainUpdate, _Mapping]] = ..., starting: _Optional[_Union[JobStarting, _Mapping]] = ..., uses: _Optional[_Union[Uses, _Mapping]] = ..., done: _Optional[_Iterable[_Union[OperationDone, _Mapping]]] = ...) -> None: ...
 
 class JobStarting(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "question")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    question: int
+    def __init__(self, job_id: _Optional[str] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Uses(_message.Message):
     __slots__ = ("uses",)
@@ -613,26 +615,30 @@ class Welcome(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., reservations: _Optional[_Iterable[_Union[Reservation, _Mapping]]] = ...) -> None: ...
 
 class Reservation(_message.Message):
-    __slots__ = ("job_id", "group", "role", "devices", "lane", "nodes")
+    __slots__ = ("job_id", "group", "role", "devices", "lane", "nodes", "question")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     group: str
     role: str
     devices: _containers.RepeatedScalarFieldContainer[int]
     lane: str
     nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., lane: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    question: int
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., lane: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Forget(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "question")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    question: int
+    def __init__(self, job_id: _Optional[str] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Operate(_message.Message):
     __slots__ = ("operation_id", "verb", "job_id", "attempt", "beside", "after", "traceparent")

@@ -99,7 +99,9 @@ class AgentLinkService(rpc.AgentLinkServicer):
                 await self._arbiter.tell(over)
                 log.info("job.over", extra={"job": over.job_id, "node": link.node})
             case "starting":
-                self._tell_devices(link, parse_job_id(message.starting.job_id))
+                await self._tell_devices(
+                    link, parse_job_id(message.starting.job_id), message.starting.question
+                )
             case "drained":
                 self._drained(link, message.drained)
             case "uses":
@@ -115,13 +117,15 @@ class AgentLinkService(rpc.AgentLinkServicer):
             self._arbiter.post(ev.Draining(self._arbiter.now(), job_id, False, link.node))
         self._links.drained(link.node, update)
 
-    def _tell_devices(self, link: Link, job_id: str) -> None:
+    async def _tell_devices(self, link: Link, job_id: str, question: int) -> None:
         """Say which devices of its node a job gets that is about to start there."""
-        placement = self._reservations.of(job_id, link.node)
+        placement = await self._reservations.sure_of(job_id, link.node)
         if placement is None:
-            link.send(pb.AgentOrder(forget=pb.Forget(job_id=job_id)))
+            link.send(pb.AgentOrder(forget=pb.Forget(job_id=job_id, question=question)))
         else:
-            link.send(pb.AgentOrder(reserve=reservation(placement)))
+            answer = reservation(placement)
+            answer.question = question
+            link.send(pb.AgentOrder(reserve=answer))
 
 
 async def _greeting(messages: AsyncIterator[pb.AgentMessage]) -> Hello:

@@ -33,6 +33,9 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
         self.address = ""
         self.answers_registrations = True
         self.reservations: list[pb.Reservation] = []
+        self.on_its_way: list[
+            pb.Reservation
+        ] = []  # sent before a question was heard, comes before its answer
         self.metadata: dict[str, str] = {}
         self.acquired = asyncio.Event()
         self.cancelled = asyncio.Event()
@@ -100,6 +103,17 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
         finally:
             reader.cancel()
 
+    def _tell_devices(self, asked: pb.JobStarting) -> None:
+        for reservation in self.on_its_way:
+            self.orders(reserve=reservation)
+        known = [r for r in self.reservations if r.job_id == asked.job_id]
+        if known:
+            answer = pb.Reservation(question=asked.question)
+            answer.MergeFrom(known[0])
+            self.orders(reserve=answer)
+        else:
+            self.orders(forget=pb.Forget(job_id=asked.job_id, question=asked.question))
+
     async def _read(self, messages: AsyncIterator[pb.AgentMessage]) -> None:
         async for message in messages:
             for done in message.done:
@@ -107,10 +121,7 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
             if not message.done:
                 self._said.put_nowait(message)
             if message.HasField("starting"):
-                known = [r for r in self.reservations if r.job_id == message.starting.job_id]
-                self.orders(reserve=known[0]) if known else self.orders(
-                    forget={"job_id": message.starting.job_id}
-                )
+                self._tell_devices(message.starting)
             if message.HasField("started") and self.answers_registrations:
                 started = message.started
                 known = pb.Registered(job_id=started.job_id, attempt=started.attempt)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -185,6 +186,38 @@ async def test_a_start_asks_for_the_devices_that_the_job_has_got_since(
 
     assert (await orchestrator.hears("starting")).job_id == "17"
     assert list((await orchestrator.hears("started")).devices) == [0]
+
+
+async def test_a_reservation_that_was_on_its_way_is_no_answer_to_the_question_of_a_start(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    """It may be that of the run before."""
+    await agent._link.connected.wait()
+    orchestrator.on_its_way = [pb.Reservation(job_id="17", group="demo", devices=[1])]
+    orchestrator.reservations = [pb.Reservation(job_id="17", group="demo", devices=[0])]
+
+    await start_job(folder, devices=None)
+
+    assert list((await orchestrator.hears("started")).devices) == [0]
+
+
+async def test_a_question_that_was_lost_with_the_link_is_asked_again(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    """What the welcome says may have been sent before the job was placed anew."""
+    asked: list[int] = []
+    agent._reservations._ask = lambda _, question: bool(asked.append(question)) or True
+    starting = asyncio.create_task(agent._reservations.of("17"))
+    await asyncio.sleep(0)
+    agent._reservations.take([pb.Reservation(job_id="17", devices=[1])], all_of_them=True)
+    agent._reservations.ask_again()
+    agent._reservations.take([pb.Reservation(job_id="17", devices=[0], question=asked[-1])])
+
+    found = await starting
+
+    assert asked == [1, 1]
+    assert found is not None
+    assert found.devices == (0,)
 
 
 async def test_a_start_without_devices_says_what_to_do(

@@ -10,10 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
+from slurm_interleave.client.core.errors import Replaced
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.placement.plan import Placement
 from slurm_interleave.sql.rows import Key
+from slurm_interleave.sql.store import Store
 from tests.orchestrator.fake_agent import FakeAgent, agent
 from tests.orchestrator.serving import Client, eventually, serving
 
@@ -118,6 +120,24 @@ async def test_an_agent_that_asks_is_told_the_devices_of_a_job_on_its_node(
     assert [answer.WhichOneof("order") for answer in answers] == ["reserve", "forget", "forget"]
     assert list(answers[0].reserve.devices) == [2]
     assert answers[1].forget.job_id == "18"
+
+
+async def test_an_orchestrator_that_was_replaced_names_no_devices_which_may_be_those_of_the_run_before(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as one, agent(f"127.0.0.1:{one.port}", "n1") as n1:
+        place = Placement(job_id="17", group="demo", role="", nodes=("n1",), devices=(2,), lane="ilva")
+        await one.reservations.record(place)
+        serve = next(task for task in asyncio.all_tasks() if task.get_name() == "arbiter")
+        Store(f"sqlite:///{tmp_path}/orchestrator.db").close()
+
+        asking = asyncio.create_task(n1.asks_for_devices("17"))
+
+        with pytest.raises(Replaced):
+            await asyncio.wait_for(asyncio.shield(serve), 10)
+        assert not asking.done()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 RUNS: dict[str, dict[str, Any]] = {
