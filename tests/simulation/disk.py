@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from slurm_interleave.client.core.errors import Replaced
@@ -11,7 +15,19 @@ from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import Locked, RowId, RowType
 from tests.simulation.loop import Process
 
+_PREFIX = "interleave-simulation"
 Changes = Mapping[RowId, rows.Row | None]
+
+
+def scratch() -> Path:
+    """Return a new folder, in memory where that can be; what simulations have left that were killed goes."""
+    memory = Path("/dev/shm")
+    base = memory if memory.is_dir() else Path(tempfile.gettempdir())
+    for left in base.glob(f"{_PREFIX}-*-*"):
+        pid = left.name.removeprefix(f"{_PREFIX}-").partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{os.getpid()}-", dir=base))
 
 
 class Disk:

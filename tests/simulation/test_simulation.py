@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.disk import scratch
 from tests.simulation.world import Outcome, simulate
 
 ROOT = Path(__file__).parents[2]
@@ -74,3 +75,17 @@ def test_the_same_seed_is_the_same_history_in_any_process() -> None:
 
     assert {*here, *map(int, there)} == {here[0]}
     assert simulate(8, 3000).digest != here[0]
+
+
+def test_what_a_simulation_has_left_that_was_killed_is_removed_by_the_next() -> None:
+    code = "from tests.simulation.disk import scratch; print(scratch())"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    left = Path(ended.stdout.strip())
+    was_there = left.is_dir()
+
+    mine, another = scratch(), scratch()
+
+    assert (was_there, left.exists()) == (True, False)
+    assert mine.is_dir()
+    mine.rmdir()
+    another.rmdir()

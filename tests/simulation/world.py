@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-import tempfile
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ from slurm_interleave.sql.rows import Key
 from slurm_interleave.sql.store import Store
 from tests.simulation import machines
 from tests.simulation.dice import Dice, rules_by
-from tests.simulation.disk import Disk
+from tests.simulation.disk import Disk, scratch
 from tests.simulation.drains import Saving
 from tests.simulation.faults import Faults
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
@@ -276,8 +275,7 @@ _YIELD = "/slurm_interleave.v1.Interleave/Yield"
 
 def simulate(seed: int, events: int, *, sql: bool = False) -> Outcome:
     """Run one seed from its beginning to its end. Raises `Violation`."""
-    shm = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="interleave-simulation-", dir=shm if shm.is_dir() else None))
+    folder = scratch()
     try:
         return World(seed, folder, sql=sql).run(events)
     finally:
