@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.core import Core
@@ -9,6 +11,10 @@ from slurm_interleave.orchestrator.core.policy import Standing
 from slurm_interleave.orchestrator.core.status import GroupState
 from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key
+
+Rank = tuple[float, float, int]
+Claims = Mapping[Key, frozenset[Device]]  # what each waiter waits for
+Ranks = Mapping[Key, Rank]
 
 
 def expect_true_indexes(core: Core, now: float) -> None:
@@ -19,12 +25,14 @@ def expect_true_indexes(core: Core, now: float) -> None:
         parts = core.state.parts.get(key, {}).values()
         assert list(core.state.devices(key)) == [Device(part.node, i) for part in parts for i in part.devices]
     devices = {device for key in core.state.members for device in core.state.devices(key)}
+    claims = {key: frozenset(core.state.claimed_devices(key)) for key in core.state.waiters}
+    ranks = {key: rank(core, key, now) for key in claims}
     for device in devices:
-        expect_true_depth(core, [device])
-        expect_true_order(core, device, now)
-    for key in core.state.waiters:
-        expect_true_depth(core, core.state.claimed_devices(key))
-        expect_true_place(core, key, now)
+        expect_true_depth(core, [device], claims)
+        expect_true_order(core, device, [key for key in claims if device in claims[key]], ranks, now)
+    for key in claims:
+        expect_true_depth(core, core.state.claimed_devices(key), claims)
+        expect_true_place(core, key, claims, ranks, now)
 
 
 def expect_true_view(core: Core, group: str) -> None:
@@ -58,15 +66,14 @@ def is_resident(core: Core, key: Key) -> bool:
     return bool(parts) and all(part.context is Context.RESIDENT for part in parts)
 
 
-def expect_true_depth(core: Core, devices: list[Device]) -> None:
-    state = core.state
-    waiting = [key for key in state.waiters if not set(devices).isdisjoint(state.claimed_devices(key))]
+def expect_true_depth(core: Core, devices: Sequence[Device], claims: Claims) -> None:
+    waiting = [key for key, claimed in claims.items() if not claimed.isdisjoint(devices)]
 
-    assert state.book.depth(devices) == len(waiting)
-    assert set(state.book.jobs(devices)) == {key.job_id for key in waiting}
+    assert core.state.book.depth(devices) == len(waiting)
+    assert set(core.state.book.jobs(devices)) == {key.job_id for key in waiting}
 
 
-def rank(core: Core, key: Key, now: float) -> tuple[float, float, int]:
+def rank(core: Core, key: Key, now: float) -> Rank:
     """Where a waiter stands: the smallest comes first."""
     state, policy, waiter = core.state, core.order.policy, core.state.waiters[key]
     if policy.in_order:
@@ -82,10 +89,8 @@ def rank(core: Core, key: Key, now: float) -> tuple[float, float, int]:
     return 1, policy.weight(policy.lot(standing)), waiter.seq
 
 
-def expect_true_order(core: Core, device: Device, now: float) -> None:
-    state = core.state
-    waiting = [key for key in state.waiters if device in state.claimed_devices(key)]
-    waiting.sort(key=lambda key: rank(core, key, now))
+def expect_true_order(core: Core, device: Device, waiting: list[Key], ranks: Ranks, now: float) -> None:
+    waiting.sort(key=lambda key: ranks[key])
 
     assert list(dict.fromkeys(key for key, _ in core.order.walk([device], now))) == waiting
     assert list(core.order.heads([device], 3, now))[:1] == waiting[:1]
@@ -100,14 +105,14 @@ def can_act(core: Core, key: Key) -> bool:
     return key.job_id not in state.stopped and not cut_off
 
 
-def expect_true_place(core: Core, key: Key, now: float) -> None:
-    state, mine = core.state, set(core.state.claimed_devices(key))
-    ranks = {other: rank(core, other, now) for other in state.waiters}
-    acting = [other for other in state.waiters if other.job_id not in state.stopped]
+def expect_true_place(core: Core, key: Key, claims: Claims, ranks: Ranks, now: float) -> None:
+    state, mine = core.state, claims[key]
     before = {
         other.job_id
-        for other in acting
-        if ranks[other] < ranks[key] and not mine.isdisjoint(state.claimed_devices(other))
+        for other in claims
+        if ranks[other] < ranks[key]
+        and other.job_id not in state.stopped
+        and not mine.isdisjoint(claims[other])
     }
     holders = {lease.job_id for lease in state.leases if not mine.isdisjoint(state.devices(lease))}
 

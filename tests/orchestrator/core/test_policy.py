@@ -254,6 +254,7 @@ def test_no_policy_starves_anybody(policy: str, data: st.DataObject) -> None:
     names = ["A", "B", "C", "D"]
     bench = Turns(Rules(policy=policy, ageing_s=ageing))
     bench.move_s = data.draw(st.sampled_from((0.1, 2.0, 50.0)))
+    bench.look_every = 10
     for name in names:
         bench.join(name, account=data.draw(st.sampled_from(["x", "y"])))
         bench.handle(ev.Weigh(bench.now, name, data.draw(st.integers(0, 3))))

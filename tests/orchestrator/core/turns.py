@@ -28,6 +28,7 @@ class Turns:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.core = Core(Remembered(0), 1, rules or Rules())
+        self.look_every, self.events = 1, 0  # events, from one look at the indexes to the next
         self.now = 1000.0
         self.move_s = 0.1
         self.operations: list[Operate] = []
@@ -40,7 +41,9 @@ class Turns:
 
     def handle(self, event: ev.Event) -> Sequence[Command]:
         commands = self.core.handle(event)
-        expect_true_indexes(self.core, self.now)
+        self.events += 1
+        if self.events % self.look_every == 0:
+            expect_true_indexes(self.core, self.now)
         for command in commands:
             match command:
                 case Operate():
