@@ -25,9 +25,6 @@ class Device(Protocol):
     def cpus_near(self) -> set[int]:
         """Return the processors whose memory is nearest; empty: not known."""
 
-    def drain(self) -> None:
-        """Wait until the work of this process on its device has ended."""
-
     def copying(self, devices: Sequence[Any]) -> contextlib.AbstractContextManager[Streams]:
         """Give streams to copy on; at the end all copies are done, and device and host agree."""
 
@@ -83,13 +80,6 @@ class CudaDevice:
         if not hasattr(of, "pci_bus_id"):
             return set()
         return _cpus_of_pci(f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0")
-
-    def drain(self) -> None:
-        """Wait for all streams of the current device; one that was never used has none."""
-        import torch
-
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
 
     @contextlib.contextmanager
     def copying(self, devices: Sequence[Any]) -> Iterator[CudaDevice]:
@@ -148,9 +138,6 @@ class HostDevice:
     def cpus_near(self) -> set[int]:
         """Return nothing: all are as near."""
         return set()
-
-    def drain(self) -> None:
-        """Do nothing: each kernel is done when it returns."""
 
     @contextlib.contextmanager
     def copying(self, _devices: Sequence[Any]) -> Iterator[HostDevice]:

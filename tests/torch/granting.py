@@ -1,9 +1,11 @@
-"""A session whose orchestrator grants at once, or refuses."""
+"""A session whose orchestrator grants at once."""
 
 from __future__ import annotations
 
-from slurm_interleave.client.core.errors import JobFaulted
-from slurm_interleave.client.session import Lease, Member, Session
+from typing import Any
+
+from slurm_interleave.client.ask import Lease
+from slurm_interleave.client.session import Member, Session
 
 
 class Granting(Session):
@@ -11,16 +13,13 @@ class Granting(Session):
 
     def __init__(self) -> None:
         super().__init__(Member("17", "demo", "n1", "nowhere", "secret"))
-        self.faulted = ""
         self.phases: list[str] = []
         self.yielded: list[int] = []
 
-    def acquire(self, phase: str, _timeout_s: float | None) -> Lease:
-        if self.faulted:
-            raise JobFaulted(self.faulted)
+    def acquire(self, phase: str, *_: Any, **__: Any) -> Lease:
         self.phases.append(phase)
-        return Lease(len(self.phases), 0.0, context_restored=False, switch_s=0.0)
+        return Lease(len(self.phases), 0.0, context_restored=False, switch_s=0.0, group="demo")
 
-    def yield_lease(self, epoch: int) -> int:
+    def yield_lease(self, epoch: int, *_: Any) -> int:
         self.yielded.append(epoch)
         return 0

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_interleave.client.core.errors import BadArgument, InterleaveError, WrongState
+from slurm_interleave.client.core.errors import WrongState
+from slurm_interleave.client.integrations.ranks import TorchRanks
 from slurm_interleave.client.integrations.torch_device import HostDevice
 from slurm_interleave.client.integrations.torch_regions import reshard
 from slurm_interleave.client.integrations.torch_turns import interleave_torch
+from slurm_interleave.client.integrations.turns import Turns
 from slurm_interleave.client.interleaver import Interleaver
 from tests.torch.granting import Granting
 from tests.torch.needs import nn, torch
@@ -52,7 +54,7 @@ def main(rank: int, folder: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
     moved = {name: compared(wrap) for name, wrap in WRAPS.items()}
-    told = {"moved": moved, "turns": turning(), "jobs": of_different_jobs(rank)}
+    told = {"moved": moved, "turns": turning(rank)}
     (Path(folder) / f"{rank}").write_text(json.dumps(told))
     dist.destroy_process_group()
     os._exit(0)  # at a usual end of Python a thread of gloo may abort the process
@@ -83,39 +85,19 @@ def compared(wrap: Callable[[nn.Module], nn.Module]) -> dict[str, object]:
     return {"losses": again == losses, "bits": alone.digest() == moved.digest(), "left": max(left)}
 
 
-def turning() -> dict[str, object]:
-    """Return what each rank sees of the turns that rank 0 asks for."""
+def turning(rank: int) -> dict[str, object]:
+    """Return what a rank sees of turns that rank 0 asks for."""
     training, session = Training(ddp_views), Granting()
-    turns = interleave_torch(
-        training.model, training.optimizer, turns=Interleaver(session), device=HostDevice()
-    )
+    taken = Turns(Interleaver(session), TorchRanks(rank, RANKS))
+    turns = interleave_torch(training.model, training.optimizer, turns=taken, device=HostDevice())
     seen: dict[str, object] = {}
-    with turns.turn("first") as lease:
-        training.step(between=lambda: turns.boundary("second") and None)
-        seen["epochs"] = [lease.epoch, turns.lease.epoch if turns.lease else 0]
+    with turns.turn("first"):
+        training.step(between=lambda: turns.boundary("second"))
         try:
             turns.offload.suspend()
         except WrongState:
             seen["busy"] = True
-    seen["held after"] = turns.lease is not None
     turns.offload.suspend()
-    turns.acquire("back")
-    seen["suspended in a turn"] = turns.offload.suspended_bytes
-    turns.yield_()
-    session.faulted = "its state is lost"
-    try:
-        turns.acquire("third")
-    except InterleaveError as error:
-        seen["refused"] = str(error)
-    seen["asked"], seen["yielded"] = session.phases, session.yielded
-    return seen
-
-
-def of_different_jobs(rank: int) -> str:
-    """Return what ranks are told that registered as a job each."""
-    os.environ["INTERLEAVE_JOB_ID"] = f"user-{rank}"
-    try:
-        interleave_torch(turns=Interleaver(Granting()), device=HostDevice())
-    except BadArgument as error:
-        return str(error)
-    return ""
+    with turns.turn("back"):
+        seen["away"] = turns.offload.suspended_bytes
+    return seen | {"moves": turns.offload.moves, "asked": session.phases, "yielded": session.yielded}
