@@ -24,9 +24,9 @@ def counts(cluster: Cluster, job: str) -> list[int]:
     return [int(words[1]) for words in lines if words[:1] == ["counts"]]
 
 
-def drained(cluster: Cluster) -> bool:
+def drained(cluster: Cluster, node: str, *options: str) -> bool:
     with contextlib.suppress(LabError):
-        cluster.command(str(PROGRAM), "drain", "n1", "--keep-node", "--config", str(cluster.config))
+        cluster.command(str(PROGRAM), "drain", node, *options, "--config", str(cluster.config))
         return True
     return False
 
@@ -41,7 +41,7 @@ def test_a_job_of_a_drained_node_is_requeued_and_goes_on_where_it_was(tmp_path: 
         cluster.wait(job, "RUNNING")
         assert wait_until(lambda: len(counts(cluster, job)) > 3, 30)
 
-        assert wait_until(lambda: drained(cluster), 30), cluster.logs("agent-n1")
+        assert wait_until(lambda: drained(cluster, "n1", "--keep-node"), 30), cluster.logs("agent-n1")
 
         before = counts(cluster, job)
         cluster.wait(job, "PENDING")
@@ -53,3 +53,30 @@ def test_a_job_of_a_drained_node_is_requeued_and_goes_on_where_it_was(tmp_path: 
         (tmp_path / "end").touch()
         assert wait_until(lambda: cluster.job(job)["JobState"] == "FAILED", 30)
         assert cluster.job(job)["ExitCode"] == "7:0"
+
+
+def test_the_job_of_a_node_that_is_drained_in_slurm_goes_on_on_another_node(tmp_path: Path) -> None:
+    agent = {"backend": "noop", "criu": CRIU, "image_dir": str(tmp_path / "images")}
+    with Cluster.start(nodes=("n1", "n2"), plain_nodes=(), config={"agent": agent}) as cluster:
+        command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
+        options = ("--requeue", "--open-mode=append")
+        job = cluster.sbatch(command, group="elsewhere", gres="gpu:1", options=options)
+        cluster.wait(job, "RUNNING")
+        node = cluster.job(job)["NodeList"]
+        other = next(name for name in cluster.layout.nodes if name != node)
+        assert wait_until(lambda: len(counts(cluster, job)) > 3, 30)
+
+        assert wait_until(lambda: drained(cluster, node), 30), cluster.logs(f"agent-{node}")
+
+        before = counts(cluster, job)
+        assert wait_until(lambda: cluster.job(job).get("ReqNodeList") == other, 30, 0.2)
+        assert wait_until(lambda: not cluster.held(job), 30, 0.2)
+        cluster.begin_soon(job)
+        assert wait_until(lambda: len(counts(cluster, job)) > len(before) + 2, 90), (
+            f"{cluster.output(job)}\n{cluster.logs(f'agent-{other}')}"
+        )
+        numbers = counts(cluster, job)
+        assert numbers == list(range(1, len(numbers) + 1))
+        (tmp_path / "end").touch()
+        assert wait_until(lambda: cluster.job(job)["JobState"] == "FAILED", 30)
+        assert (cluster.job(job)["NodeList"], cluster.job(job)["ExitCode"]) == (other, "7:0")
