@@ -1,13 +1,9 @@
-"""The example's GRPO, its state on a simulated device: `python -m tests.frameworks.trl_job OUT SEED STEPS`.
-
-After each step its number is in OUT/step; at the end OUT/moves says how often the state was taken away.
-"""
+"""The example's GRPO, its state on a simulated device: `trl_job OUT SEED STEPS`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +12,24 @@ from transformers import TrainerCallback
 
 from frameworks import trl_grpo
 from slurm_interleave.client.integrations import trl as interleave
-from slurm_interleave.client.integrations.torch_device import HostDevice
-from slurm_interleave.client.integrations.torch_offload import Offload, Tensors
-from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.workload import Workload
-from tests.torch.on_sim import OnSim
-
-
-class Counted(OnSim):
-    moves = 0
-
-    def suspend(self, tags: Sequence[str], *, discard: bool) -> None:
-        super().suspend(tags, discard=discard)
-        self.moves += 1
+from slurm_interleave.client.integrations.torch_offload import Tensors
+from tests.frameworks.watched import OnDevice, tell_step
 
 
 class Watched(TrainerCallback):
-    """Puts the state on the device when there is a model and an optimizer, and tells each step."""
+    """Puts the state on the device when there is a model and an optimizer."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
-        self.state: Counted | None = None
-        self.workload: Workload | None = None
+        self.state: OnDevice | None = None
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any
     ) -> None:
-        self.state = Counted(Offload(Tensors([model], [optimizer]), HostDevice()), SimDevice.open())
-        self.workload = Workload.from_env(self.state)
+        self.state = OnDevice(Tensors([model], [optimizer]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        (self._out / "step").write_text(str(state.global_step))
+        tell_step(self._out, state.global_step)
 
 
 def main(out: Path, seed: int, steps: int) -> None:
@@ -58,9 +41,9 @@ def main(out: Path, seed: int, steps: int) -> None:
         trainer.train()
     with turns.session("save"):
         trl_grpo.write_results(trainer, out)
-        (out / "moves").write_text(str(watched.state.moves if watched.state else 0))
-    if watched.workload is not None:
-        watched.workload.close()
+    (out / "results-0.json").rename(out / "results")
+    if watched.state is not None:
+        watched.state.close()
     sys.stdout.flush()
     os._exit(0)  # what the libraries do at the end of Python is no part of this
 
