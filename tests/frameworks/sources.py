@@ -29,9 +29,10 @@ RELEASES = {"verl": "0.9.1", "skyrl": "0.3.0"}
 COMMITS = {
     "slime": ("THUDM/slime", "624b824a8"),
     "nemo-rl": ("NVIDIA-NeMo/RL", "7ea279abf"),
+    "timeslice": ("llm-d-incubation/llm-d-rl-time-slicing", "6cf8e9b"),
 }
 # Where in its archive a project keeps its packages.
-_ROOTS = {"slime": "slime/", "nemo-rl": "nemo_rl/"}
+_ROOTS = {"slime": "slime/", "nemo-rl": "nemo_rl/", "timeslice": "pkg/"}
 
 
 @dataclass(frozen=True)
