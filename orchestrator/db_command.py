@@ -46,7 +46,7 @@ def _where(command: Command) -> Command:
 @_where
 def upgrade(config: str | None, database: str | None) -> None:
     """Bring the database to this release's schema; stop an older interleaved before."""
-    with _open(config, database, create=True) as opened:
+    with database_of(config, database, create=True) as opened:
         before, after = opened.upgrade()
         if before == after:
             click.echo(f"{opened.name}: at revision {after} already")
@@ -59,7 +59,7 @@ def upgrade(config: str | None, database: str | None) -> None:
 @click.pass_context
 def check(context: click.Context, config: str | None, database: str | None) -> None:
     """List what is wrong with the schema or the rows; exit status 1 if there is anything."""
-    with _open(config, database) as opened:
+    with database_of(config, database) as opened:
         found = opened.problems()
         for problem in found:
             click.echo(problem)
@@ -80,7 +80,7 @@ def check(context: click.Context, config: str | None, database: str | None) -> N
 def prune(config: str | None, database: str | None, older_than: str, dry_run: bool) -> None:
     """Forget slices that ended long ago; small transactions, so interleaved may run."""
     moment = _moment(older_than, time.time())
-    with _open(config, database) as opened:
+    with database_of(config, database) as opened:
         count = opened.count_before(moment) if dry_run else sum(opened.prune(moment))
         verb = "would forget" if dry_run else "forgot"
         slices = "slice" if count == 1 else "slices"
@@ -95,7 +95,8 @@ def _moment(age: str, now: float) -> float:
     return parse_time(f"now-{age}", now)
 
 
-def _open(config: str | None, database: str | None, *, create: bool = False) -> Database:
+def database_of(config: str | None, database: str | None, *, create: bool = False) -> Database:
+    """Return the database that is configured, or *database*. Raises `ConfigError`."""
     for package in ("sqlalchemy", "alembic"):
         if importlib.util.find_spec(package) is None:
             raise ConfigError(missing(package, "orchestrator"))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from types import TracebackType
 
+import sqlalchemy as sa
+
 from slurm_interleave.client.core.errors import ConfigError
-from slurm_interleave.sql import check, migrate, slices
+from slurm_interleave.sql import check, migrate, rows, slices
 from slurm_interleave.sql.engine import explained, name, open_engine
+from slurm_interleave.sql.slices import SliceFilter
+from slurm_interleave.sql.tables import TABLES
 
 
 class Database:
@@ -53,6 +58,23 @@ class Database:
         self.require_head()
         return slices.prune(self._engine, moment)
 
+    def slices(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
+        """Return the ended turns that *wanted* names, page by page."""
+        self.require_head()
+        return slices.pages(self._engine, wanted)
+
+    def members(self) -> list[tuple[rows.Member, list[rows.Part]]]:
+        """Return the jobs that take turns now, each with its parts."""
+        self.require_head()
+        with explained(self._engine), self._engine.connect() as db:
+            found = [rows.Member(*row) for row in db.execute(_all(rows.Member))]
+            parts = [rows.Part(*row) for row in db.execute(_all(rows.Part))]
+        return [
+            (member, [p for p in parts if (p.job_id, p.group) == (member.job_id, member.group)])
+            for member in found
+            if not member.over
+        ]
+
     def require_head(self) -> None:
         """Raise `ConfigError` if its schema is not this release's."""
         with explained(self._engine), self._engine.connect() as db:
@@ -62,3 +84,7 @@ class Database:
                 f"database {self.name} is at revision {found or 'none'}, this release needs {migrate.HEAD}; "
                 "run: interleave db upgrade"
             )
+
+
+def _all(kind: type[rows.Member | rows.Part]) -> sa.Select[tuple[object, ...]]:
+    return sa.select(*(TABLES[kind].c[field.name] for field in fields(kind)))

@@ -1,0 +1,235 @@
+"""`interleave profile` and `interleave pair`: what workloads do, and which of them should share devices."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from slurm_interleave.client.core.config import config_path, load_section
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.orchestrator.db_command import database_of
+from slurm_interleave.orchestrator.pairing.choice import (
+    MOST,
+    Candidate,
+    PairingRules,
+    Rater,
+    choose,
+    explain,
+    in_words,
+)
+from slurm_interleave.orchestrator.pairing.profile import (
+    HALF_LIFE_S,
+    Profile,
+    as_text,
+    by_name,
+    learn,
+    parse,
+    workload_named,
+)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+# Turns that are older weigh less than one in a thousand of new ones.
+_OLDEST_S = 10 * HALF_LIFE_S
+
+
+@dataclass(frozen=True)
+class PairingConfig:
+    """Section [pairing] of interleave.toml."""
+
+    epsilon: float = 0.1
+    """How much slower a job may become, as a part of what it takes alone."""
+    members: int = MOST
+    """How many jobs share devices, at most."""
+    same_account: bool = False
+    """Whether jobs share devices with those of their own account alone."""
+    profiles: str = "/var/lib/slurm-interleave/profiles.json"
+    """Where declared and imported profiles are kept."""
+
+    @property
+    def rules(self) -> PairingRules:
+        """Return them for the choice. Raises `BadArgument` for what cannot be."""
+        if not 0 <= self.epsilon < 100 or not 2 <= self.members <= MOST:
+            raise BadArgument(
+                f"[pairing] epsilon {self.epsilon} must be 0 or more, members {self.members} from 2 to {MOST}"
+            )
+        return PairingRules(self.epsilon, self.members, self._same if self.same_account else self._any)
+
+    @staticmethod
+    def _same(one: str, other: str) -> bool:
+        return one == other
+
+    @staticmethod
+    def _any(_one: str, _other: str) -> bool:
+        return True
+
+
+def _where(command: Command) -> Command:
+    for option in (
+        click.option("--database", metavar="URL", help="Database instead of [orchestrator] database."),
+        click.option("--config", metavar="FILE", help="Configuration instead of /etc/slurm/interleave.toml."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def profile() -> None:
+    """Show what workloads do: learned from their turns, or declared."""
+
+
+@profile.command()
+@_where
+@click.argument("names", nargs=-1)
+def show(config: str | None, database: str | None, names: Sequence[str]) -> None:
+    """List the profiles of NAMES, or all."""
+    found = _profiles(config, database)
+    click.echo(f"{'workload':40} {'period':>9} {'held':>9} {'share':>6} {'switch':>8} {'context':>9} turns")
+    for one in _named(found, names):
+        click.echo(
+            f"{one.name:40} {one.period_s:7.1f} s {one.held_s:7.1f} s {one.share:6.0%} {one.switch_s:6.1f} s "
+            f"{one.context_bytes / 2**30:5.1f} GiB {f'{one.turns:.0f}' if one.turns else 'declared'}"
+        )
+
+
+@profile.command()
+@_where
+@click.argument("names", nargs=-1)
+def export(config: str | None, database: str | None, names: Sequence[str]) -> None:
+    """Print the profiles of NAMES, or all, as JSON."""
+    found = _named(_profiles(config, database), names)
+    click.echo(json.dumps({"profiles": as_text(found)}, indent=2))
+
+
+@profile.command(name="import")
+@_where
+@click.argument("file", type=click.Path(path_type=Path))
+def import_(config: str | None, database: str | None, file: Path) -> None:
+    """Keep the profiles of FILE (as export prints them) where nothing was learned of a workload."""
+    del database
+    kept = _kept(config)
+    new = by_name(parse(_json(file)))
+    target = Path(_config(config).profiles)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_suffix(".new")
+    fresh.write_text(json.dumps({"profiles": as_text({**kept, **new}.values())}, indent=2) + "\n")
+    fresh.replace(target)
+    click.echo(f"{target}: {len(new)} profiles imported, {len(kept.keys() | new.keys())} in all")
+
+
+@click.command()
+@_where
+@click.option("--explain", "job_id", metavar="JOB", help="Rate each partner of JOB, in numbers.")
+@click.option("--jobs", "file", type=click.Path(path_type=Path), help="Jobs of a file, not the live ones.")
+def pair(config: str | None, database: str | None, job_id: str | None, file: Path | None) -> None:
+    """Say which jobs should share devices: of those that take turns now, or of a file."""
+    rules = _config(config).rules
+    jobs, unknown = _candidates(config, database, file)
+    if job_id is not None:
+        mine = next((job for job in jobs if job.job_id == job_id), None)
+        if mine is None:
+            raise BadArgument(_not_known(job_id, unknown))
+        told = explain(mine, jobs, Rater(rules))
+    else:
+        told = choose(jobs, rules)
+    for verdict in told:
+        click.echo(in_words(verdict))
+    grouped = {member.job_id for verdict in told for member in verdict.members}
+    if job_id is None:
+        for job in jobs:
+            if job.job_id not in grouped:
+                click.echo(f"{job.job_id} ({job.profile.name}): alone")
+    for name, workload in unknown.items():
+        click.echo(f"{name} ({workload}): not measured yet; runs alone for some steps, or declare a profile")
+
+
+def _not_known(job_id: str, unknown: Mapping[str, str]) -> str:
+    if job_id in unknown:
+        return (
+            f"job {job_id}: nothing is known of workload {unknown[job_id]} yet; let it run alone for some "
+            "steps, or declare it with: interleave profile import FILE"
+        )
+    return f"job {job_id} takes no turns now; name one that does, or give its numbers with --jobs FILE"
+
+
+def _candidates(
+    config: str | None, database: str | None, file: Path | None
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the jobs to choose from, and the workloads of those of which nothing is known."""
+    if file is not None:
+        return _declared(_json(file)), {}
+    known = by_name(_profiles(config, database))
+    found, unknown = [], {}
+    with database_of(config, database) as opened:
+        for member, parts in opened.members():
+            devices = max((len(part.devices) for part in parts), default=1)
+            name = workload_named(
+                member.account, member.name or member.job_id, member.role, len(parts), devices
+            )
+            if name in known:
+                found.append(Candidate(member.job_id, known[name], account=member.account))
+            else:
+                unknown[member.job_id] = name
+    return found, unknown
+
+
+def _declared(data: Any) -> list[Candidate]:
+    """Return the jobs of `{"profiles": [...], "jobs": [{"job_id", "profile", ...}]}`."""
+    profiles = by_name(parse(data))
+    entries = data.get("jobs")
+    if not isinstance(entries, list):
+        raise BadArgument("the file needs `jobs`, a list of objects with job_id and profile")
+    kinds: dict[str, Any] = {"hours": (int, float), "epsilon": (int, float), "host_bytes": int}
+    names = {field.name for field in fields(Candidate)}
+    found = []
+    for entry in entries:
+        if not isinstance(entry, Mapping) or set(entry) - names or not {"job_id", "profile"} <= set(entry):
+            raise BadArgument(
+                f"job {entry!r} needs job_id and profile, and may have {', '.join(sorted(names))}"
+            )
+        for name, value in entry.items():
+            if isinstance(value, bool) or not isinstance(value, kinds.get(name, str)):
+                raise BadArgument(f"job {entry['job_id']!r}: {name} is {value!r}, which is of a wrong kind")
+        if entry["profile"] not in profiles:
+            raise BadArgument(f"job {entry['job_id']}: profile {entry['profile']} is not among `profiles`")
+        found.append(Candidate(**{**entry, "profile": profiles[entry["profile"]]}))
+    return found
+
+
+def _profiles(config: str | None, database: str | None) -> list[Profile]:
+    """Return what was learned, and what is declared of other workloads, in the order of their names."""
+    from slurm_interleave.sql.slices import SliceFilter
+
+    now = time.time()
+    with database_of(config, database) as opened:
+        rows = (row for page in opened.slices(SliceFilter(start=now - _OLDEST_S)) for row in page)
+        learned = by_name(learn(rows, now))
+    return list(by_name({**_kept(config), **learned}.values()).values())
+
+
+def _kept(config: str | None) -> dict[str, Profile]:
+    path = Path(_config(config).profiles)
+    return by_name(parse(_json(path))) if path.exists() else {}
+
+
+def _config(config: str | None) -> PairingConfig:
+    return load_section(PairingConfig, "pairing", config_path(config))
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise BadArgument(f"{path} is no JSON: {error}") from error
+
+
+def _named(found: Sequence[Profile], names: Sequence[str]) -> list[Profile]:
+    missing = sorted(set(names) - {one.name for one in found})
+    if missing:
+        raise BadArgument(f"no profile is called {missing[0]}; interleave profile show lists all")
+    return [one for one in found if not names or one.name in names]

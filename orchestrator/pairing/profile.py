@@ -1,0 +1,182 @@
+"""What a workload does, learned from its turns. Values in, values out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from typing import Any
+
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.sql.rows import Slice
+
+HALF_LIFE_S = 14 * 86400.0  # a turn counts half as much as one that is so much newer
+LEAST_TURNS = 5  # before that a workload is not known
+_ALONE = 3  # so many turns without partners say more than all those with some
+# A job that is back within this part of its hold had its next batch ready.
+_AT_ONCE = 0.05
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A workload on one pool of devices; seconds, and bytes on each node."""
+
+    name: str
+    period_s: float
+    """What a step takes alone (P)."""
+    held_s: float
+    """For how long of it the devices are needed (b)."""
+    spread: float = 0.05
+    """The standard deviation of held_s, in parts of it."""
+    buffered: bool = False
+    """Whether batches are made while the trainer waits, so that a wait costs nothing while some are ready."""
+    snapshot_s: float = 0.0
+    restore_s: float = 0.0
+    context_bytes: int = 0
+    nodes: int = 1
+    devices: int = 1
+    """On each node."""
+    turns: float = 0.0
+    """From how many it was learned, older ones counting less; 0: declared."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_s <= self.period_s < 1e9:
+            raise BadArgument(
+                f"profile {self.name}: held_s {self.held_s} must be more than 0, "
+                f"and at most period_s {self.period_s}"
+            )
+        sizes = (self.spread, self.snapshot_s, self.restore_s, self.context_bytes, self.turns)
+        if not all(0 <= size < 1e18 for size in sizes) or min(self.nodes, self.devices) < 1:
+            raise BadArgument(f"profile {self.name}: sizes and times must be 0 or more, devices at least 1")
+
+    @property
+    def share(self) -> float:
+        """Return which part of its time it needs the devices (b / P)."""
+        return self.held_s / self.period_s
+
+    @property
+    def switch_s(self) -> float:
+        """Return what it takes to save its context and bring it back."""
+        return self.snapshot_s + self.restore_s
+
+
+def workload_of(row: Slice) -> str:
+    """Return the name under which turns are learned: the job's account and name, role and devices."""
+    return workload_named(row.account, row.name or row.job_id, row.role, len(row.nodes), _devices(row))
+
+
+def workload_named(account: str, name: str, role: str, nodes: int, devices: int) -> str:
+    """Return the name of a workload; *devices* on each of *nodes*."""
+    return f"{account or '-'}/{name}/{role or '-'}/{nodes}x{devices}"
+
+
+def learn(rows: Iterable[Slice], now: float) -> list[Profile]:
+    """Return the profile of each workload that has enough turns; *now* in seconds since the Unix epoch."""
+    found: dict[str, list[Slice]] = {}
+    for row in rows:
+        if row.granted and row.ended >= row.granted and row.state is SliceState.YIELDED:
+            found.setdefault(workload_of(row), []).append(row)
+    learned = (_learned(name, turns, now) for name, turns in sorted(found.items()))
+    return [profile for profile in learned if profile is not None]
+
+
+def _devices(row: Slice) -> int:
+    return max(1, len(row.devices) // max(1, len(row.nodes)))
+
+
+def _learned(name: str, rows: Sequence[Slice], now: float) -> Profile | None:
+    rows = [row for row in rows if row.ended > row.granted]
+    weights = [0.5 ** (max(0.0, now - row.ended) / HALF_LIFE_S) for row in rows]
+    if len(rows) < LEAST_TURNS:
+        return None
+    holds = [row.ended - row.granted for row in rows]
+    held = median(holds, weights)
+    steps = _steps(rows)
+    if not steps:
+        return None
+    period = max(held, median([step for step, _ in steps], [_weight(at, now) for _, at in steps]))
+    offs = [row.off_s for row in rows if row.off_s > 0]
+    away = statistics.median(offs) if offs else 0.0
+    moved = [row for row in rows if row.switched]
+    spread = statistics.pstdev(holds) / statistics.fmean(holds)
+    return Profile(
+        name,
+        period_s=period,
+        held_s=held,
+        spread=min(spread, 1.0),
+        buffered=away <= _AT_ONCE * held,
+        snapshot_s=_median([row.snapshot_s for row in moved if row.snapshot_s]),
+        restore_s=_median([row.restore_s for row in moved if row.restore_s]),
+        context_bytes=int(_median([row.switch_bytes / 2 / max(1, len(row.nodes)) for row in moved])),
+        nodes=max(1, len(rows[-1].nodes)),
+        devices=_devices(rows[-1]),
+        turns=sum(weights),
+    )
+
+
+def _steps(rows: Sequence[Slice]) -> list[tuple[float, float]]:
+    """Return what steps would have taken alone, each with its end: hold and time away, without waits.
+
+    Turns without partners count alone, where there are some: an asynchronous job that has waited finds
+    batches ready, so that its time away is short, and says nothing of the rate at which it makes them.
+    """
+    single = [row for row in rows if row.share and row.share >= len(row.devices) - 1e-6]
+    chosen = single if len(single) >= _ALONE else rows
+    return [(row.ended - row.granted + row.off_s, row.ended) for row in chosen if row.off_s > 0]
+
+
+def _weight(at: float, now: float) -> float:
+    return float(0.5 ** (max(0.0, now - at) / HALF_LIFE_S))
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the value below which half of the weight lies."""
+    ordered = sorted(zip(values, weights, strict=True))
+    left = sum(weights) / 2
+    for value, weight in ordered:
+        left -= weight
+        if left <= 0:
+            return value
+    return ordered[-1][0]
+
+
+def as_text(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
+    """Return what `parse` reads, for JSON."""
+    return [asdict(profile) for profile in profiles]
+
+
+def parse(data: Any) -> list[Profile]:
+    """Return the profiles of `{"profiles": [...]}`. Raises `BadArgument`."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("profiles"), list):
+        raise BadArgument('profiles are one JSON object, {"profiles": [...]}; see interleave profile export')
+    return [_parsed(entry) for entry in data["profiles"]]
+
+
+def _parsed(entry: Any) -> Profile:
+    known = {field.name: field for field in fields(Profile)}
+    if not isinstance(entry, Mapping) or set(entry) - known.keys():
+        raise BadArgument(f"profile {entry!r} must be a JSON object with some of {', '.join(known)}")
+    kinds = {"name": str, "buffered": bool, "context_bytes": int, "nodes": int, "devices": int}
+    for name, value in entry.items():
+        wanted: Any = kinds.get(name, (int, float))
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise BadArgument(f"profile {entry.get('name')!r}: {name} is {value!r}, which is of a wrong kind")
+    try:
+        return Profile(**entry)
+    except TypeError:
+        raise BadArgument(f"profile {entry!r} needs name, period_s and held_s") from None
+
+
+def by_name(profiles: Iterable[Profile]) -> dict[str, Profile]:
+    """Return *profiles* by name; of two with one name the later counts."""
+    return {name: list(own)[-1] for name, own in groupby(sorted(profiles, key=_name), key=_name)}
+
+
+def _name(profile: Profile) -> str:
+    return profile.name

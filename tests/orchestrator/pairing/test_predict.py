@@ -1,0 +1,136 @@
+"""The formulas hold for what the production core does in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_interleave.orchestrator.core.policy import POLICIES
+from slurm_interleave.orchestrator.core.rules import Rules
+from slurm_interleave.orchestrator.pairing import predict
+from slurm_interleave.orchestrator.pairing.profile import Profile
+from slurm_interleave.orchestrator.simulator.figures import duty, together
+from slurm_interleave.orchestrator.simulator.program import Cost, Place
+from slurm_interleave.orchestrator.simulator.workloads import SAMPLER, TRAINER, Workload, job_of
+from slurm_interleave.orchestrator.simulator.world import History, World
+
+PLACES = {TRAINER: Place(("n1",)), SAMPLER: Place(("n2",))}
+STEPS = 20
+phase = st.floats(20, 400)
+costs = st.builds(Cost, st.floats(0, 15), st.floats(0, 15))
+policies = st.sampled_from(sorted(POLICIES))
+Sync = tuple[Workload, Cost]
+syncs = st.tuples(st.builds(Workload, st.just("w"), phase, phase), costs)
+
+
+def run(jobs: list[Sync], policy: str = "fifo", spread: float = 0.0, steps: int = STEPS) -> History:
+    made = [
+        job_of(work, f"job-{n}", PLACES, steps, cost=cost, start_s=n * 1.0, spread=spread)
+        for n, (work, cost) in enumerate(jobs)
+    ]
+    return World(made, Rules(policy=policy)).run()
+
+
+def profile(job: Sync, spread: float = 0.0) -> Profile:
+    work, cost = job
+    return Profile(
+        work.name, work.period_s, work.held_s, spread, work.staleness > 0, cost.snapshot_s, cost.restore_s
+    )
+
+
+def steady_duty(history: History) -> float:
+    turns = [turn for turn in history.turns if turn.pool == TRAINER]
+    return duty(turns, together(turns, warm_up=0.3))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(syncs, min_size=2, max_size=4), policies)
+def test_no_policy_exceeds_the_sum_of_shares(jobs: list[Sync], policy: str) -> None:
+    # A window that begins and ends within turns holds at most one turn of each job more than its share.
+    history = run(jobs, policy)
+    begin, end = together(history.turns, warm_up=0.3)
+    slack = sum(work.held_s for work, _ in jobs) / (end - begin)
+
+    assert steady_duty(history) <= predict.duty_bound([profile(job) for job in jobs]) + slack
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.builds(Workload, st.just("w"), phase, phase), st.builds(Workload, st.just("w"), phase, phase), costs
+)
+def test_where_each_grant_is_a_switch_duty_stays_below_the_share_of_holds(
+    one: Workload, other: Workload, cost: Cost
+) -> None:
+    turns = sorted(run([(one, cost), (other, cost)]).turns, key=lambda turn: turn.granted)[8:25]
+    if alternate(turn.job for turn in turns):
+        whole = duty(turns, (turns[0].granted, turns[-1].granted))
+        assert whole <= predict.duty_if_all_switch([profile((one, cost)), profile((other, cost))]) + 1e-6
+
+
+@settings(max_examples=12, deadline=None)
+@given(syncs, syncs)
+def test_two_jobs_that_alternate_have_the_period_of_the_formula(one: Sync, other: Sync) -> None:
+    history = run([one, other])
+    if not alternate(t.job for t in sorted(history.turns, key=lambda t: t.granted)[8:30]):
+        return
+    for name in ("job-0", "job-1"):
+        granted = [turn.granted for turn in history.turns if turn.job == name][6:14]
+        period = (granted[-1] - granted[0]) / (len(granted) - 1)
+        assert abs(period / predict.alternating_s(profile(one), profile(other)) - 1) < 0.01
+        assert period > predict.alternating_least_s(profile(one), profile(other)) * 0.999
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.builds(Workload, st.just("w"), phase, phase), costs)
+def test_two_equal_jobs_are_not_slowed_if_and_only_if_both_handovers_fit(work: Workload, cost: Cost) -> None:
+    job = (work, cost)
+    free = predict.alternates_freely(profile(job), profile(job))
+
+    turns = [turn for turn in run([job, job]).turns if turn.job == "job-0"]
+    period = (turns[-1].granted - turns[6].granted) / (len(turns) - 7)
+
+    if free:
+        assert period <= (work.period_s + cost.snapshot_s + cost.restore_s) * 1.001
+    elif 2 * (work.held_s + cost.snapshot_s + cost.restore_s) > work.period_s * 1.01:
+        assert period > work.period_s * 1.001
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(phase, phase, st.floats(0, 10)), min_size=2, max_size=3), costs)
+def test_no_group_on_two_pools_is_faster_than_the_formula(
+    steps: list[tuple[float, float, float]], cost: Cost
+) -> None:
+    history = run([(Workload("w", r, t, y, two_pools=True), cost) for r, t, y in steps])
+    switches = all(
+        turn.switched for turn in history.turns if turn.granted > min(history.finished.values()) / 3
+    )
+    switch_s = cost.snapshot_s + cost.restore_s if switches else 0.0
+
+    least = predict.two_pools_s([predict.TwoPools(r, t, y, switch_s) for r, t, y in steps])
+
+    begins = len(steps) * switch_s * STEPS / 3  # turns that were not switches
+    assert max(history.finished.values()) >= least * STEPS - begins - 1e-6
+
+
+def alternate(names: Iterable[str]) -> bool:
+    return all(before != after for before, after in pairwise(names))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(syncs, min_size=2, max_size=3))
+def test_a_rehearsal_says_what_the_core_will_do(jobs: list[Sync]) -> None:
+    forecast = predict.rehearse([profile(job, 0.05) for job in jobs], turns=600)
+    made = [
+        job_of(work, f"job-{n}", PLACES, 100, cost=cost, start_s=n * 7.0, spread=0.05)
+        for n, (work, cost) in enumerate(jobs)
+    ]
+    history = World(made, Rules()).run()
+    end = together(history.turns)[1]
+
+    for number, (work, _) in enumerate(jobs):
+        yields = [t.yielded for t in history.turns if t.job == f"job-{number}" and t.yielded <= end]
+        pace = (yields[-1] - yields[5]) / (len(yields) - 6) / work.period_s
+        assert abs(forecast.slowdowns[number] / max(1.0, pace) - 1) < 0.06

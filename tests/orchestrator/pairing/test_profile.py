@@ -1,0 +1,92 @@
+"""Profiles are what the turns of a workload had in common, the newer ones more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.orchestrator.pairing.profile import HALF_LIFE_S, Profile, as_text, learn, parse
+from slurm_interleave.sql.rows import Slice
+
+NOW = 1e9
+
+
+def turn(number: int, held: float = 120.0, off: float = 200.0, **more: Any) -> Slice:
+    granted = NOW - 10_000 + number * 400
+    row = Slice(
+        epoch=number, job_id="7", group="g", role="trainer", uid=1, user="u", account="ml", partition="p",
+        name="math", backend="sim", nodes=("n1", "n2"), devices=("n1/0", "n1/1", "n2/0", "n2/1"),
+        phase="train", requested=granted - 30, granted=granted, ended=granted + held,
+        state=SliceState.YIELDED, switched=True, switch_s=20, snapshot_s=12, restore_s=5,
+        switch_bytes=400, off_s=off, share=2.0,
+    )  # fmt: skip
+    return replace(row, **more)
+
+
+def test_a_profile_has_the_step_without_its_waits() -> None:
+    [found] = learn([turn(n) for n in range(10)], NOW)
+
+    assert found.name == "ml/math/trainer/2x2"
+    assert (found.held_s, found.period_s, found.buffered) == (120, 320, False)
+    assert (found.snapshot_s, found.restore_s, found.context_bytes) == (12, 5, 100)
+    assert (found.nodes, found.devices) == (2, 2)
+
+
+def test_turns_without_partners_say_what_a_step_takes_where_there_are_some() -> None:
+    shared = [turn(n, off=2.0) for n in range(20)]
+    single = [turn(n, off=200.0, share=4.0) for n in range(20, 25)]
+
+    [found] = learn(shared + single, NOW)
+
+    assert found.period_s == 320
+    assert found.buffered
+
+
+def test_old_turns_count_less() -> None:
+    then = NOW - 4 * HALF_LIFE_S
+    old = [replace(turn(n), ended=then, granted=then - 50) for n in range(30)]
+    new = [turn(n, held=150) for n in range(30, 40)]
+
+    [found] = learn(old + new, NOW)
+
+    assert found.held_s == 150
+
+
+def test_a_workload_with_few_turns_or_unfinished_ones_is_not_known() -> None:
+    assert learn([turn(n) for n in range(4)], NOW) == []
+    assert learn([turn(n, state=SliceState.REVOKED) for n in range(9)], NOW) == []
+    assert learn([turn(n, off=0.0) for n in range(9)], NOW) == []
+
+
+def test_what_is_exported_can_be_imported() -> None:
+    found = learn([turn(n) for n in range(10)], NOW)
+
+    assert parse({"profiles": as_text(found)}) == found
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        {"profiles": {}},
+        {"profiles": [3]},
+        {"profiles": [{"name": "a"}]},
+        {"profiles": [{"name": "a", "period_s": 10, "held_s": 20}]},
+        {"profiles": [{"name": "a", "period_s": float("nan"), "held_s": 1}]},
+        {"profiles": [{"name": "a", "period_s": 10, "held_s": "1"}]},
+        {"profiles": [{"name": "a", "period_s": 10, "held_s": True}]},
+        {"profiles": [{"name": "a", "period_s": 10, "held_s": 1, "devices": 0}]},
+        {"profiles": [{"name": "a", "period_s": 10, "held_s": 1, "colour": 3}]},
+    ],
+)
+def test_what_is_no_profile_is_refused(data: Any) -> None:
+    with pytest.raises(BadArgument, match="profile"):
+        parse(data)
+
+
+def test_a_declared_profile_needs_three_values() -> None:
+    assert parse({"profiles": [{"name": "a", "period_s": 10, "held_s": 4}]}) == [Profile("a", 10, 4)]
