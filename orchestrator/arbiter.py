@@ -92,8 +92,11 @@ class Arbiter:
         independent: bool = False,
         patience_s: float | None = None,
         name: str = "",
+        silent: bool = False,
     ) -> AsyncGenerator[cmd.Place | cmd.Grant, None]:
         """Wait until the job holds the devices of *groups*: yields places in the queue, at last the grant.
+
+        To be told no place, *silent*, takes a third of the work off those who wait.
 
         If the caller goes before he has taken the grant, the waiter leaves the queue or the grant is given
         back; so it is after *within_s* seconds too. One who gave the call a *name* has time to come back. A
@@ -101,7 +104,7 @@ class Arbiter:
         place kept. Raises what refuses the call, and `NotInTime`.
         """
         call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
-        event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent, name)
+        event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent, name, silent)
         commands = self._decide(event)
         with self._callers.waiting(call, rows.Key(job_id, groups[0]), name) as caller:
             self._recorder.submit(commands)
@@ -122,7 +125,8 @@ class Arbiter:
         self, job_id: str, group: str, within_s: float | None = None, name: str = ""
     ) -> rows.Lease:
         """The same for a caller who does not care for his place."""
-        async with contextlib.aclosing(self.acquire(job_id, [group], "", within_s, name=name)) as updates:
+        acquire = self.acquire(job_id, [group], "", within_s, name=name, silent=True)
+        async with contextlib.aclosing(acquire) as updates:
             # To the end: an acquire that is left at its grant gives it back.
             grants = [update async for update in updates if isinstance(update, cmd.Grant)]
         return grants[0].lease

@@ -65,6 +65,8 @@ class Calls:
         if claim is None:
             claim = self._queue(event, wanted)
         state.attach(claim, {event.call})
+        if not event.silent:
+            state.listeners.add(event.call)
         asker = state.askers.get(claim, Asker(event.name, bool(event.name)))
         held = asker.held.union(key for key in keys if key in state.leases)
         state.askers[claim] = Asker(event.name or asker.name, asker.alone and event.name == asker.name, held)

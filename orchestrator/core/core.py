@@ -193,12 +193,17 @@ class Core:
     def _tell_places(self, devices: dict[Device, None], at: float) -> None:
         """Tell those at the head of the touched queues, and who has just asked, where they stand now."""
         asked, self._asked = self._asked, {}
-        heads = self.order.heads(devices, TOLD_PLACES, at)
+        if not self.state.listeners:
+            return
+        heads = [key for key in self.order.heads(devices, TOLD_PLACES, at) if self._listeners_of(key)]
         places = self.turns.places(heads, at) if heads else {}
         for key in asked:
-            if key in self.state.waiters and key not in places:
+            if key in self.state.waiters and key not in places and self._listeners_of(key):
                 places[key] = self.turns.place(key, at)
         for key, place in places.items():
-            if self.state.calls.get(key) and place != self._told.get(key):
+            if place != self._told.get(key):
                 self._told[key] = place
-                self.state.out.append(Place(frozenset(self.state.calls[key]), *place))
+                self.state.out.append(Place(self._listeners_of(key), *place))
+
+    def _listeners_of(self, key: Key) -> frozenset[ev.CallId]:
+        return frozenset(self.state.listeners.intersection(self.state.calls.get(key, ())))

@@ -119,6 +119,7 @@ class Acquire:
     also: tuple[str, ...] = ()
     independent: bool = False
     name: str = ""  # that its client gave it, the same in all tries; empty: none
+    silent: bool = False  # he hears of the grant alone, and not of his place
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class State:
         self.yielded = dict(remembered.yielded)
         self.calls: dict[Key, set[CallId]] = {}
         self.callers: dict[CallId, Key] = {}
+        self.listeners: set[CallId] = set()  # callers who wait and are told their places
         self.away: dict[CallId, bool] = {}  # callers who are expected back; whether they are passed over
         self.nodes_up: set[str] = set()
         self.book = DeviceBook()
@@ -79,7 +80,7 @@ class State:
         self.out: list[Command] = []
         self.dirty: dict[Device, None] = {}
         self.changed: dict[Key, None] = {}  # members of whom something that can be seen has changed
-        self.unranked: list[Key] = []  # the same, since the waiters were last put in order
+        self.unranked: dict[Key, None] = {}  # the same, since the waiters were last put in order
         self.seq = max((w.seq for w in remembered.waiters), default=0)
         self._load(remembered)
 
@@ -101,8 +102,9 @@ class State:
 
     def note_changed(self, *members: Key) -> None:
         """Note that something that can be seen of *members* has changed."""
-        self.changed.update(dict.fromkeys(members))
-        self.unranked += members
+        marked = dict.fromkeys(members)
+        self.changed.update(marked)
+        self.unranked.update(marked)
 
     def take_changed(self) -> Iterable[Key]:
         """Return the members that have changed since the last call."""
@@ -259,6 +261,7 @@ class State:
     def detach(self, call: CallId) -> Key | None:
         """Forget *call*; return the member that it stood for."""
         key = self.callers.pop(call, None)
+        self.listeners.discard(call)
         self.away.pop(call, None)
         if key is not None:
             self.calls[key].discard(call)
@@ -268,6 +271,7 @@ class State:
         calls = frozenset(self.calls.pop(key, ()))
         for call in calls:
             del self.callers[call]
+            self.listeners.discard(call)
             self.away.pop(call, None)
         return calls
 

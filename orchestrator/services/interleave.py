@@ -77,6 +77,7 @@ class InterleaveService(rpc.InterleaveServicer):
             time_left(context),
             independent=request.independent,
             patience_s=patience_s,
+            silent=patience_s is not None,
             name=call_name(context),
         )
 

@@ -58,9 +58,11 @@ class Bench:
             out += self.tell(ev.Registered(self.at, node, job_report))
         return out
 
-    def acquire(self, job: str, group: str = "g", phase: str = "", name: str = "") -> list[cmd.Command]:
+    def acquire(
+        self, job: str, group: str = "g", phase: str = "", name: str = "", *, silent: bool = False
+    ) -> list[cmd.Command]:
         call = ev.CallId(next(self._calls))
-        return self.tell(ev.Acquire(self.at, job, group, phase, call, name=name))
+        return self.tell(ev.Acquire(self.at, job, group, phase, call, name=name, silent=silent))
 
     def abandon(self, job: str, name: str) -> list[cmd.Command]:
         return self.tell(ev.Abandon(self.at, job, name))

@@ -27,6 +27,7 @@ def expect_true_indexes(core: Core, now: float) -> None:
     devices = {device for key in core.state.members for device in core.state.devices(key)}
     claims = {key: frozenset(core.state.claimed_devices(key)) for key in core.state.waiters}
     ranks = {key: rank(core, key, now) for key in claims}
+    assert core.state.listeners <= core.state.callers.keys()
     for device in devices:
         expect_true_depth(core, [device], claims)
         expect_true_order(core, device, [key for key in claims if device in claims[key]], ranks, now)

@@ -98,7 +98,8 @@ class System:
         self.calls += 1
         job.call, job.lost, job.refused = ev.CallId(self.calls), False, False
         try:
-            self.tell(ev.Acquire(self.now, *job.key, phase="p", call=job.call))
+            silent = bool(self.calls % 2)
+            self.tell(ev.Acquire(self.now, *job.key, phase="p", call=job.call, silent=silent))
         except InterleaveError as error:
             job.call = None
             job.refused = isinstance(error, JobFaulted)

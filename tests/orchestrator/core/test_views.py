@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from slurm_interleave.client.core.states import Context, SliceState
-from slurm_interleave.orchestrator.core.commands import Operate, Place
+from slurm_interleave.orchestrator.core.commands import Grant, Operate, Place
 from slurm_interleave.orchestrator.core.events import Registered
 from slurm_interleave.orchestrator.core.status import GroupState
-from tests.orchestrator.core.bench import Bench, of, places, report
+from tests.orchestrator.core.bench import Bench, of, places, report, settle
 
 
 @pytest.fixture
@@ -114,6 +114,26 @@ def test_a_second_call_of_a_waiter_is_told_the_place_too(bench: Bench) -> None:
     bench.acquire("b")
 
     assert places(bench.acquire("b")) == [({2, 3}, 1, "")]
+
+
+def test_a_silent_caller_is_told_of_the_grant_alone(bench: Bench) -> None:
+    bench.start("c")
+    bench.acquire("a")
+    assert places(bench.acquire("b", silent=True)) == []
+    assert places(bench.acquire("c")) == [({3}, 2, "")]
+
+    yielded = bench.yield_("a")
+    granted = settle(bench, yielded)
+
+    assert places(yielded) == [({3}, 1, "")]
+    assert [grant.calls for grant in of(Grant, granted)] == [{2}]
+
+
+def test_who_was_silent_is_told_its_place_when_it_listens(bench: Bench) -> None:
+    bench.acquire("a")
+    bench.acquire("b", silent=True)
+
+    assert places(bench.acquire("b")) == [({3}, 1, "")]
 
 
 def test_who_comes_back_is_told_its_place_again(bench: Bench) -> None:
