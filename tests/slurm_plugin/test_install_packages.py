@@ -17,7 +17,7 @@ def run(*args: str) -> tuple[int, str]:
 
 
 def test_an_unknown_option_is_refused_with_the_usage() -> None:
-    assert run("--optinal") == (2, "usage: install-packages.sh [--optional] [--databases]\n")
+    assert run("--optinal") == (2, "usage: install-packages.sh [--optional] [--databases | --browser]\n")
 
 
 @pytest.mark.slurm
