@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +69,25 @@ class Stop:
             if self._wanted:
                 raise Stopped("the acquire was given up")
             self._granted = granted
+
+
+def begun(call: Callable[[], Any]) -> Any:
+    """Return the stream that *call* begins. A Ctrl-C comes before or after that, never within.
+
+    gRPC would count on a call that nobody ends, and a process that has one hangs at its exit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    made: futures.Future[Any] = futures.Future()
+
+    def begin() -> None:
+        try:
+            made.set_result(call())
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            made.set_exception(error)
+
+    threading.Thread(target=begin, name="interleave-begin", daemon=True).start()
+    return made.result()
 
 
 @dataclass(frozen=True)

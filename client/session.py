@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from slurm_interleave.client.ask import Ask, Lease, Stop
+from slurm_interleave.client.ask import Ask, Lease, Stop, begun
 from slurm_interleave.client.connect import (
     CALL_KEY,
     Metadata,
@@ -172,7 +172,7 @@ class Session:
                 return ask.lease(soon.granted)
             if timeout_s is not None:
                 timeout_s -= time.monotonic() - began
-        call = ask.watch(stub.Acquire(request, timeout=timeout_s, metadata=metadata))
+        call = ask.watch(begun(lambda: stub.Acquire(request, timeout=timeout_s, metadata=metadata)))
         for update in call:
             if update.WhichOneof("update") == "queued":
                 ask.queued(update.queued)

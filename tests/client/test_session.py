@@ -250,3 +250,24 @@ def test_an_interrupt_ends_an_acquire(mine: Interleaver, orchestrator: FakeOrche
 
     assert said == "interrupted\n"
     assert gone.wait(10)
+
+
+def test_an_interrupt_never_breaks_a_call_in_its_beginning() -> None:
+    """gRPC would wait at the end of the process for what it has begun and nobody ends."""
+    script = (
+        "import os, signal, threading\n"
+        "from slurm_interleave.client.ask import begun\n"
+        "whole = threading.Event()\n"
+        "def call():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    for _ in range(100_000): pass\n"
+        "    whole.set()\n"
+        "try: begun(call)\n"
+        "except KeyboardInterrupt: print('interrupted', whole.wait(10))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stdout == "interrupted True\n", done.stderr

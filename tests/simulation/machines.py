@@ -224,6 +224,7 @@ def boundary(world: World) -> Iterator[None]:
         (recorder, "time", clock),
         (session, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"call-{next(numbers)}"))),
         (session, "open_channel", open_channel),
+        (session, "begun", lambda call: call()),
         (session, "time", clock),
         (session, "threading", SimpleNamespace(Thread=_Thread, Lock=threading.Lock)),
         (session, "atexit", SimpleNamespace(register=lambda *_: None)),
