@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from slurm_interleave.client import Lease
 from slurm_interleave.client.core.errors import BadArgument, WrongState
 from slurm_interleave.client.integrations import sglang, vllm
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.session import Lease
 from slurm_interleave.client.sim import SimBuffer, SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig

@@ -141,7 +141,7 @@ def test_a_call_that_cannot_be_made_yields(turns: RayTurns, interleaver: Traced)
 def test_a_lease_that_was_taken_back_is_told_by_the_next_call(interleaver: Traced) -> None:
     class TakenBack(Traced):
         def yield_(self) -> None:
-            held, self._lease = self._lease, None
+            held, self._now = self._now, None
             if held:
                 raise StaleLease("epoch 1 was replaced by 2")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slurm_interleave.client import Lease
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.integrations.turns import Turns
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.session import Lease
 
 
 class Traced(Interleaver):
@@ -16,6 +16,7 @@ class Traced(Interleaver):
     def __init__(self, tell: Callable[[str], None] | None = None) -> None:
         super().__init__(None)
         self.trace: list[str] = []
+        self._now: Lease | None = None
         self._tell = tell or self.trace.append
         self.refuses = ""
 
@@ -23,22 +24,26 @@ class Traced(Interleaver):
     def active(self) -> bool:
         return True
 
+    @property
+    def lease(self) -> Lease | None:
+        return self._now
+
     def acquire(self, phase: str = "", timeout: float | None = None) -> Lease:
         if self.refuses:
             raise InterleaveError(self.refuses)
-        if self._lease is None:
+        if self._now is None:
             self._tell(f"acquire {phase}".strip())
-            self._lease = Lease(epoch=1, waited_s=0.0, context_restored=False, switch_s=0.0)
-        return self._lease
+            self._now = Lease(epoch=1, waited_s=0.0, context_restored=False, switch_s=0.0)
+        return self._now
 
     def yield_(self) -> None:
-        if self._lease is not None:
+        if self._now is not None:
             self._tell("yield")
-        self._lease = None
+        self._now = None
 
     def work(self, what: str) -> None:
         """Use the device for *what*."""
-        assert self._lease is not None, f"{what} without a lease, after {self.trace}"
+        assert self._now is not None, f"{what} without a lease, after {self.trace}"
         self._tell(what)
 
 
