@@ -32,7 +32,7 @@ def lab() -> Iterator[LocalLab]:
 
 def submit(lab: LocalLab, module: str, *arguments: object, group: str, device: int = 0) -> str:
     env = {
-        "PYTHONPATH": f"{ROOT}:{ROOT}/examples",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/examples:{ROOT}/deploy",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "HF_HOME": str(lab.root / "hf"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurm_interleave.client.integrations.torch_offload import Tensors
 from slurm_interleave.client.interleaver import Interleaver
-from tests.frameworks.watched import OnDevice, tell_step
+from tests.frameworks.watched import OnDevice, tell_step, until_wanted
 from tests.torch.training import Training
 
 
@@ -22,6 +22,7 @@ def main(out: Path, seed: int, steps: int) -> None:
     for step in range(1, steps + 1):
         with turns.turn("step"):
             losses.append({"step": step, "loss": training.step()})
+            until_wanted(turns)
         tell_step(out, step)
     with turns.turn("save"):
         results = {"steps": losses, "weights": training.digest()}

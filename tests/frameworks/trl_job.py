@@ -13,14 +13,15 @@ from transformers import TrainerCallback
 from frameworks import trl_grpo
 from slurm_interleave.client.integrations import trl as interleave
 from slurm_interleave.client.integrations.torch_offload import Tensors
-from tests.frameworks.watched import OnDevice, tell_step
+from slurm_interleave.client.interleaver import Interleaver
+from tests.frameworks.watched import OnDevice, tell_step, until_wanted
 
 
 class Watched(TrainerCallback):
     """Puts the state on the device when there is a model and an optimizer."""
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
+    def __init__(self, out: Path, turns: Interleaver) -> None:
+        self._out, self._turns = out, turns
         self.state: OnDevice | None = None
 
     def on_train_begin(
@@ -30,13 +31,14 @@ class Watched(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         tell_step(self._out, state.global_step)
+        until_wanted(self._turns)
 
 
 def main(out: Path, seed: int, steps: int) -> None:
     torch.set_num_threads(1)
     out.mkdir(parents=True)
-    watched = Watched(out)
     with interleave.session() as turns:
+        watched = Watched(out, turns.interleaver)
         trainer = trl_grpo.make_trainer(out, seed, steps, [interleave.callback(turns), watched])
         trainer.train()
     with turns.session("save"):
