@@ -38,6 +38,8 @@ from slurm_interleave.orchestrator.core.events import JobOver
 from slurm_interleave.orchestrator.core.rules import Rules, with_groups
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.members import RegisteredMembers, TurnFigures
+from slurm_interleave.orchestrator.pairing.config import PairingConfig
+from slurm_interleave.orchestrator.pairing.known import Known
 from slurm_interleave.orchestrator.placement.accounts import Accounts
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.gateway import choose
@@ -75,6 +77,7 @@ class Orchestrator:
         clock: Callable[[], float] = time.time,
         slurm: Slurm | None = None,
         web: WebConfig | None = None,
+        pairing: PairingConfig | None = None,
     ) -> None:
         self._config = config
         self._web = web or WebConfig()
@@ -90,7 +93,9 @@ class Orchestrator:
         self._gate = Gate(config, self.arbiter.core)
         self._helper: PlacementHelper | None = None
         self._accounts = Accounts(SlurmCommands(), TurnFigures(self.arbiter).of)
+        self._known: Known | None = None
         if placement.enabled:
+            self._known = Known(store.slices, pairing or PairingConfig(), clock)
             self._helper = PlacementHelper(
                 slurm or SlurmCommands(),
                 self.reservations,
@@ -98,6 +103,7 @@ class Orchestrator:
                 RegisteredMembers(self.arbiter),
                 placement,
                 over=self._accounts.over,
+                fit=self._known.worth,
             )
 
     async def run(self) -> None:
@@ -105,10 +111,11 @@ class Orchestrator:
         tasks = [asyncio.create_task(self.arbiter.run(), name="arbiter")]
         if self._config.keep_slices_days:
             tasks.append(asyncio.create_task(self._retention.run(), name="retention"))
-        if self._helper is not None:
+        if self._helper is not None and self._known is not None:
             tasks.append(asyncio.create_task(self._helper.run(), name="placement"))
             tasks.append(asyncio.create_task(self._nudge(self._helper), name="nudge"))
             tasks.append(asyncio.create_task(self._accounts.run(), name="accounts"))
+            tasks.append(asyncio.create_task(self._known.run(), name="profiles"))
         try:
             hooks = {"job-over": self._job_over}
             async with (
@@ -225,12 +232,13 @@ def main() -> None:
         placement = load_section(PlacementConfig, "placement", path)
         rules = load_section(Rules, "turns", path)
         web = load_section(WebConfig, "web", path)
+        pairing = load_section(PairingConfig, "pairing", path)
         tracing = load_section(TracingConfig, "tracing", path)
         # What others may open is given away explicitly.
         os.umask(0o077)
         # Before the database: opening that ends any other orchestrator.
         with only_one(config.socket.with_suffix(".lock"), "interleaved"), exporting(tracing, "interleaved"):
-            asyncio.run(_serve(config, placement, rules, load_groups(path), web))
+            asyncio.run(_serve(config, placement, rules, load_groups(path), web, pairing))
     except InterleaveError as error:
         sys.exit(f"interleaved: {error}")
 
@@ -241,12 +249,15 @@ async def _serve(
     rules: Rules,
     groups: Mapping[str, DeclaredGroup],
     web: WebConfig,
+    pairing: PairingConfig,
 ) -> None:
     gateway = await choose(placement.gateway) if placement.enabled else None
     if gateway is not None:
         log.info("gateway.chosen", extra={"gateway": gateway.name, "reason": gateway.why})
     store, slurm = Store(config.database), gateway.slurm if gateway is not None else None
-    orchestrator = Orchestrator(config, placement, rules, store, groups, slurm=slurm, web=web)
+    orchestrator = Orchestrator(
+        config, placement, rules, store, groups, slurm=slurm, web=web, pairing=pairing
+    )
     serving = asyncio.create_task(orchestrator.run())
     # What is there now stays, and what comes later is seldom garbage in a cycle: look for it less often.
     gc.freeze()

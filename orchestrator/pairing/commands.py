@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,14 +15,14 @@ from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.orchestrator.db_command import database_of
 from slurm_interleave.orchestrator.pairing.choice import (
-    MOST,
     Candidate,
-    PairingRules,
     Rater,
     choose,
     explain,
     in_words,
 )
+from slurm_interleave.orchestrator.pairing.config import PairingConfig
+from slurm_interleave.orchestrator.pairing.known import declared
 from slurm_interleave.orchestrator.pairing.profile import (
     HALF_LIFE_S,
     Profile,
@@ -36,37 +36,6 @@ from slurm_interleave.orchestrator.pairing.profile import (
 Command = TypeVar("Command", bound=Callable[..., Any])
 # Turns that are older weigh less than one in a thousand of new ones.
 _OLDEST_S = 10 * HALF_LIFE_S
-
-
-@dataclass(frozen=True)
-class PairingConfig:
-    """Section [pairing] of interleave.toml."""
-
-    epsilon: float = 0.1
-    """How much slower a job may become, as a part of what it takes alone."""
-    members: int = MOST
-    """How many jobs share devices, at most."""
-    same_account: bool = False
-    """Whether jobs share devices with those of their own account alone."""
-    profiles: str = "/var/lib/slurm-interleave/profiles.json"
-    """Where declared and imported profiles are kept."""
-
-    @property
-    def rules(self) -> PairingRules:
-        """Return them for the choice. Raises `BadArgument` for what cannot be."""
-        if not 0 <= self.epsilon < 100 or not 2 <= self.members <= MOST:
-            raise BadArgument(
-                f"[pairing] epsilon {self.epsilon} must be 0 or more, members {self.members} from 2 to {MOST}"
-            )
-        return PairingRules(self.epsilon, self.members, self._same if self.same_account else self._any)
-
-    @staticmethod
-    def _same(one: str, other: str) -> bool:
-        return one == other
-
-    @staticmethod
-    def _any(_one: str, _other: str) -> bool:
-        return True
 
 
 def _where(command: Command) -> Command:
@@ -162,7 +131,7 @@ def _candidates(
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Return the jobs to choose from, and the workloads of those of which nothing is known."""
     if file is not None:
-        return _declared(_json(file)), {}
+        return _jobs_of(_json(file)), {}
     known = by_name(_profiles(config, database))
     found, unknown = [], {}
     with database_of(config, database) as opened:
@@ -178,7 +147,7 @@ def _candidates(
     return found, unknown
 
 
-def _declared(data: Any) -> list[Candidate]:
+def _jobs_of(data: Any) -> list[Candidate]:
     """Return the jobs of `{"profiles": [...], "jobs": [{"job_id", "profile", ...}]}`."""
     profiles = by_name(parse(data))
     entries = data.get("jobs")
@@ -213,8 +182,7 @@ def _profiles(config: str | None, database: str | None) -> list[Profile]:
 
 
 def _kept(config: str | None) -> dict[str, Profile]:
-    path = Path(_config(config).profiles)
-    return by_name(parse(_json(path))) if path.exists() else {}
+    return declared(Path(_config(config).profiles))
 
 
 def _config(config: str | None) -> PairingConfig:

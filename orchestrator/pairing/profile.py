@@ -100,7 +100,7 @@ def _learned(name: str, rows: Sequence[Slice], now: float) -> Profile | None:
     offs = [row.off_s for row in rows if row.off_s > 0]
     away = statistics.median(offs) if offs else 0.0
     moved = [row for row in rows if row.switched]
-    spread = statistics.pstdev(holds) / statistics.fmean(holds)
+    spread = _spread(holds) / held
     return Profile(
         name,
         period_s=period,
@@ -125,6 +125,12 @@ def _steps(rows: Sequence[Slice]) -> list[tuple[float, float]]:
     single = [row for row in rows if row.share and row.share >= len(row.devices) - 1e-6]
     chosen = single if len(single) >= _ALONE else rows
     return [(row.ended - row.granted + row.off_s, row.ended) for row in chosen if row.off_s > 0]
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Return the standard deviation as the middle two thirds have it: a rare long step changes nothing."""
+    ordered = sorted(values)
+    return (ordered[int(0.84 * (len(ordered) - 1))] - ordered[int(0.16 * (len(ordered) - 1))]) / 2
 
 
 def _weight(at: float, now: float) -> float:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slurm_interleave.orchestrator.placement.plan import Pending, Placement
+
+
+Fit = Callable[[Sequence[str]], "float | None"]
+
+
+def unknown(_workloads: Sequence[str]) -> float | None:
+    """Say that nothing is known of any workload."""
+    return 0.0
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,10 @@ class Groups:
     rules: GroupRules = field(default_factory=GroupRules)
     accounts: Mapping[str, str] = field(default_factory=dict)
     """The account of each job."""
+    workloads: Mapping[str, str] = field(default_factory=dict)
+    """What each job does, by a name that profiles have."""
+    fit: Fit = unknown
+    """What sharing is worth to jobs of these workloads; None: they would lose."""
     _members: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
 
     def enter(self, placement: Placement) -> None:
@@ -43,6 +55,10 @@ class Groups:
     def named(self, prefix: str) -> list[str]:
         """Return the groups with members whose names begin with *prefix*, in the order of opening."""
         return [name for name, members in self._members.items() if members and name.startswith(prefix)]
+
+    def worth(self, job: Pending) -> float | None:
+        """Return what it is worth to have *job* in its group; None: they would lose."""
+        return self.fit([self.workloads.get(name, "") for name in (*self._members[job.group], job.job_id)])
 
     def refusal(self, job: Pending) -> str:
         """Return why *job* may not come into its group now; empty if it may."""

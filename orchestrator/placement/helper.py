@@ -22,13 +22,13 @@ from slurm_interleave.orchestrator.placement.admin_comment import (
 )
 from slurm_interleave.orchestrator.placement.audit import Audit
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
-from slurm_interleave.orchestrator.placement.groups import Groups
+from slurm_interleave.orchestrator.placement.groups import Fit, Groups, unknown
 from slurm_interleave.orchestrator.placement.lost import AwayNodes, closed
 from slurm_interleave.orchestrator.placement.plan import Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm
 from slurm_interleave.orchestrator.placement.side_by_side import side_by_side
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
-from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, waiting
+from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, waiting, workloads
 
 log = logging.getLogger(__name__)
 # How many jobs are placed side by side: most of the time goes into starting scontrol.
@@ -54,10 +54,11 @@ class PlacementHelper:
         config: PlacementConfig,
         clock: Callable[[], float] = time.monotonic,
         over: Callable[[Placement, Sequence[SlurmJob]], None] = lambda _placement, _queue: None,
+        fit: Fit = unknown,
     ) -> None:
         """*over* is told of each job that is over, and of the queue in which it may still be."""
         self._slurm, self._book, self._fleet, self._config = slurm, book, fleet, config
-        self._members, self._over = members, over
+        self._members, self._over, self._fit = members, over, fit
         self._nudged = asyncio.Event()
         # What was logged last for each job, so that a lasting failure is logged once.
         self._reported: dict[str, str] = {}
@@ -111,7 +112,7 @@ class PlacementHelper:
         pending = waiting(jobs, book)
         nodes = [node for node in self._fleet.nodes() if node.name not in lost]
         accounts = {job_id: job.account for job_id, (job, _) in jobs.items()}
-        groups = Groups(self._config.groups, accounts)
+        groups = Groups(self._config.groups, accounts, workloads(jobs), self._fit)
         made = plan(pending, book.values(), nodes, self._config.lanes, groups, shut)
         parts = [p for p in made if p.job_id in jobs and jobs[p.job_id][0].heterogeneous]
         for placement in parts:  # in their order: Slurm must not begin with half of each of two jobs

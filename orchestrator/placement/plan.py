@@ -137,12 +137,15 @@ def _seat(jobs: Iterable[Pending], table: _Table, groups: Groups) -> list[Placem
 
 
 def _grouped(job: Pending, table: _Table, groups: Groups) -> Pending:
-    """Return a job that asked for any group in the first one that it may join, or in one of its own."""
+    """Return a job that asked for any group in the one that it fits best, or in one of its own."""
+    best, most = replace(job, group=f"{AUTO}-{job.job_id}"), -1.0
     for name in groups.named(f"{AUTO}-"):
         member = replace(job, group=name)
         if not groups.refusal(member) and (place := table.join(member)) and table.present(place.nodes):
-            return member
-    return replace(job, group=f"{AUTO}-{job.job_id}")
+            worth = groups.worth(member)
+            if worth is not None and worth > most:
+                best, most = member, worth
+    return best
 
 
 def _take(placement: Placement, table: _Table, groups: Groups) -> None:

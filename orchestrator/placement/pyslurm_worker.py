@@ -46,6 +46,7 @@ def slurm_job(job: Any) -> SlurmJob:
         nodes=expand(job.allocated_nodes or ""),
         dependency=_dependency(job.dependencies),
         account=job.account or "",
+        title=job.name or "",
         restarts=job.requeue_count,
         array=str(array or ""),
         task=task,

@@ -32,6 +32,8 @@ class SlurmJob:
     dependency: str = ""
     """Of other jobs, as far as it is not met."""
     account: str = ""
+    title: str = ""
+    """What its user called it."""
     restarts: int = 0
     """How often it was put back into the queue."""
     array: str = ""
@@ -147,6 +149,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         nodes=expand(str(record.get("nodes") or "")),
         dependency=str(record.get("dependency") or ""),
         account=str(record.get("account") or ""),
+        title=str(record.get("name") or ""),
         restarts=max(_number(record.get("restart_cnt")), 0),
         array=str(array) if array > 0 else "",
         task=task if array > 0 and task >= 0 else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
+from slurm_interleave.orchestrator.pairing.profile import workload_named
 from slurm_interleave.orchestrator.placement.admin_comment import RELEASED, AdminComment
 from slurm_interleave.orchestrator.placement.plan import Pending, Placement
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, task_numbers
@@ -41,6 +42,14 @@ def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
         if job.held and comment.state != RELEASED and not job.dependency and job.job_id not in book
         for name in _names(job, placed)
     ]
+
+
+def workloads(jobs: Jobs) -> dict[str, str]:
+    """Return the workload of each job, as its turns will be learned."""
+    return {
+        job_id: workload_named(job.account, job.title or job_id, comment.role, comment.nodes, comment.devices)
+        for job_id, (job, comment) in jobs.items()
+    }
 
 
 def _wanted(job: SlurmJob, nodes: int) -> frozenset[str]:

@@ -56,6 +56,14 @@ def test_old_turns_count_less() -> None:
     assert found.held_s == 150
 
 
+def test_one_long_step_does_not_change_how_much_steps_vary() -> None:
+    steady = [turn(n, held=120 + n % 3) for n in range(20)]
+
+    [found] = learn([*steady, turn(20, held=5000)], NOW)
+
+    assert found.spread < 0.02
+
+
 def test_a_workload_with_few_turns_or_unfinished_ones_is_not_known() -> None:
     assert learn([turn(n) for n in range(4)], NOW) == []
     assert learn([turn(n, state=SliceState.REVOKED) for n in range(9)], NOW) == []

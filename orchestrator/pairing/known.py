@@ -1,0 +1,78 @@
+"""The profiles that placement goes by: learned while turns end, and declared ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
+from slurm_interleave.orchestrator.pairing.choice import Candidate, Rater
+from slurm_interleave.orchestrator.pairing.config import PairingConfig
+from slurm_interleave.orchestrator.pairing.profile import Profile, by_name, learn, parse, workload_of
+from slurm_interleave.sql.rows import Slice
+from slurm_interleave.sql.slices import SliceFilter
+
+log = logging.getLogger(__name__)
+EVERY_S = 300.0
+_FIRST_S = 3 * 86400.0  # so far back is looked at the start
+_TURNS = 200  # kept of a workload
+
+
+def declared(path: Path) -> dict[str, Profile]:
+    """Return the profiles that are kept in *path*; none if it is not there. Raises `BadArgument`."""
+    try:
+        return by_name(parse(json.loads(path.read_text())))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BadArgument(f"{path} cannot be read: {error}") from error
+
+
+class Known:
+    """Looks at the turns that have ended each `EVERY_S` seconds, each turn once."""
+
+    def __init__(
+        self,
+        slices: Callable[[SliceFilter], Iterator[Sequence[Slice]]],
+        config: PairingConfig,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._slices, self._config, self._clock = slices, config, clock
+        self._rater = Rater(config.rules)
+        self._turns: defaultdict[str, deque[Slice]] = defaultdict(lambda: deque(maxlen=_TURNS))
+        self._seen = clock() - _FIRST_S
+        self._profiles: dict[str, Profile] = {}
+
+    async def run(self) -> None:
+        """Learn until cancelled. What cannot be read is logged, and tried again the next time."""
+        while True:
+            try:
+                await asyncio.to_thread(self.look)
+            except (BadArgument, DatabaseFailed) as error:
+                log.warning("profiles.failed", extra={"error": str(error)})
+            await asyncio.sleep(EVERY_S)
+
+    def look(self) -> None:
+        """Take the turns that have ended since the last look. Raises `BadArgument`, `DatabaseFailed`."""
+        kept, now = declared(Path(self._config.profiles)), self._clock()
+        for page in self._slices(SliceFilter(start=self._seen)):
+            for row in page:
+                self._turns[workload_of(row)].append(row)
+                self._seen = max(self._seen, row.ended)
+        learned = learn((row for turns in self._turns.values() for row in turns), now)
+        self._profiles = {**kept, **by_name(learned)}
+        self._rater = Rater(self._config.rules)
+
+    def worth(self, workloads: Sequence[str]) -> float | None:
+        """Return how many jobs' worth of devices a group saves; None: it would lose; 0: not all are known."""
+        profiles = [self._profiles.get(name) for name in workloads]
+        known = [profile for profile in profiles if profile is not None]
+        if len(known) < len(workloads):
+            return 0.0
+        verdict = self._rater.rate([Candidate(str(n), profile) for n, profile in enumerate(known)])
+        return verdict.forecast.gain if verdict.good and verdict.forecast is not None else None
