@@ -24,6 +24,7 @@ class Kind:
     parsable: Callable[[Any], str]
     json: Callable[[Any], Any]
     right: bool = True
+    elastic: bool = False  # may be cut where the table is wider than the terminal
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,10 @@ def _joined(values: Sequence[str]) -> str:
     return ",".join(shown(value) for value in values)
 
 
-TEXT = Kind(shown, shown, str, right=False)
+TEXT = Kind(shown, shown, str, right=False, elastic=True)
+WORD = Kind(shown, shown, str, right=False)
 RIGHT_TEXT = Kind(shown, shown, str)
-LIST = Kind(_joined, _joined, list, right=False)
+LIST = Kind(_joined, _joined, list, right=False, elastic=True)
 COUNT = Kind(str, str, int)
 BYTES = Kind(bytes_text, str, int)
 SECONDS = Kind(seconds, lambda value: f"{value:.3f}", lambda value: round(value, 3))

@@ -103,7 +103,7 @@ def _widths(fields: Sequence[Field[Any]], cells: Sequence[Sequence[str]]) -> lis
 
 def _fit(fields: Sequence[Field[Any]], widths: Sequence[int], limit: int | None) -> list[int]:
     fitted = list(widths)
-    elastic = [i for i, field in enumerate(fields) if field.width is None and not field.column.kind.right]
+    elastic = [i for i, field in enumerate(fields) if field.width is None and field.column.kind.elastic]
     while limit is not None and sum(fitted) + len(fitted) - 1 > limit:
         widest = max(elastic, key=lambda i: fitted[i], default=None)
         if widest is None or fitted[widest] <= _NARROW:

@@ -13,7 +13,17 @@ import click
 from google.protobuf.message import Message
 
 from slurm_interleave.client.cli import render
-from slurm_interleave.client.cli.fields import DURATION, LIST, RIGHT_TEXT, TEXT, Column, Field, shown
+from slurm_interleave.client.cli.fields import (
+    BYTES,
+    DURATION,
+    LIST,
+    RIGHT_TEXT,
+    TEXT,
+    WORD,
+    Column,
+    Field,
+    shown,
+)
 from slurm_interleave.client.cli.link import orchestrator
 from slurm_interleave.client.cli.query import source_options
 from slurm_interleave.client.cli.times import time_text
@@ -48,8 +58,8 @@ class Line:
     phase: str = ""
     since_s: float | None = None
     rest_s: float | None = None
-    nodes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    contexts: tuple[str, ...] = ()
     reason: str = ""
 
 
@@ -59,12 +69,12 @@ COLUMNS: tuple[Column[Line], ...] = (
     Column("JOBID", "member", RIGHT_TEXT, lambda line: line.job_id),
     Column("USER", "its owner", TEXT, lambda line: line.user),
     Column("ROLE", "trainer or sampler", TEXT, lambda line: line.role),
-    Column("DOES", "what it does", TEXT, lambda line: line.does),
+    Column("DOES", "what it does", WORD, lambda line: line.does),
     Column("PHASE", "named at the acquire", TEXT, lambda line: line.phase),
     Column("TIME", "for how long", RIGHT_TEXT, lambda line: _age(line.since_s)),
     Column("EXPECTED", "until its turn, by learned lengths", RIGHT_TEXT, lambda line: _age(line.rest_s)),
-    Column("NODES", "nodes of its devices", LIST, lambda line: line.nodes),
     Column("DEVICES", "node/index", LIST, lambda line: line.devices),
+    Column("CONTEXTS", "where its state is, by node", LIST, lambda line: line.contexts),
     Column("REASON", "why it is faulted, or waits", TEXT, lambda line: line.reason),
 )
 
@@ -82,7 +92,8 @@ def status(
 
     A member holds the devices, waits for them, is warm (yielded, its state still on the devices), saved (its
     state is in host memory), faulted, or idle (nothing on a device). EXPECTED is the time until its turn by
-    the usual lengths of the phases and switches before it, where all of them are known.
+    the usual lengths of the phases and switches before it, where all of them are known. CONTEXTS has where
+    its state is on each node, and the bytes of what is saved there.
 
     With --watch a terminal shows the present state; elsewhere each change is a line that begins with its
     time, or with --json an object.
@@ -194,8 +205,8 @@ def _line(group: pb.GroupStatus, member: pb.MemberStatus, now: float) -> Line:
         phase=member.phase,
         since_s=max(0.0, now - since) if since else None,
         rest_s=max(0.0, member.expected_start - now) if member.expected_start else None,
-        nodes=tuple(context.node for context in member.contexts),
         devices=tuple(f"{context.node}/{i}" for context in member.contexts for i in context.devices),
+        contexts=tuple(map(_context, member.contexts)),
         reason=member.fault or member.reason,
     )
 
@@ -209,6 +220,11 @@ def _does(member: pb.MemberStatus) -> str:
         return f"waits ({member.queue_place})"
     states = {context.state for context in member.contexts}
     return next((text for state, text in _TELLING if state.value in states), "idle")
+
+
+def _context(context: pb.ContextStatus) -> str:
+    size = f":{BYTES.table(context.bytes)}" if context.bytes else ""
+    return f"{context.node}:{context.state}{size}"
 
 
 def _trespass(node: str, seen: pb.Trespass) -> str:

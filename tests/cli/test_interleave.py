@@ -85,7 +85,8 @@ def test_each_member_is_a_line_that_says_what_it_does(call: Call, orchestrator: 
         assert f" {text} " in f"{does[str(job)]} "
     assert outcome.lines[2].split()[:6] == ["demo", "locked", "17", "alice", "holds", "rollout"]
     assert "00:01:05" in does["17"]
-    assert "n1,n2 n1/0,n2/0" in does["17"]
+    assert "n1/0,n2/0 n1:resident:1.00T,n2:resident:1.00T" in does["17"]
+    assert "n1/0,n2/0 n1:saved:1.00T,n2:saving:1.00T" in does["23"]
     assert re.search("01:00:05 +00:02:0[0-5]", does["18"])
     assert does["19"].endswith("out of host memory")
 
