@@ -65,6 +65,7 @@ class State:
         self.jobs: dict[str, dict[Key, None]] = {}
         self.memory: dict[Device, int] = {}
         self.footprints: dict[tuple[Key, str], int] = {}  # bytes that a context last took on a node
+        self.lingers: dict[Key, float] = {}  # until when a waiter lets the last holder come back
         self.took: dict[tuple[Key, Verb], float] = {}  # seconds that a context last took to move
         self.attended: dict[tuple[Key, str], tuple[Attendance, float]] = {}  # and since when
         self.ended: list[tuple[Key, Lease, float]] = []  # leases that ended in this event
@@ -247,6 +248,7 @@ class State:
             del self.claims[member]
         del self.keeping[key]
         self.askers.pop(key, None)
+        self.lingers.pop(key, None)
         self.book.dequeue(key, devices)
         self.touch(devices)
         self._emit(Drop(waiter), *waiter.keys)

@@ -61,7 +61,10 @@ class Turns:
         until = min(back + policy.grace * longest_s, waiter.requested + policy.ageing_s)
         if not at < until or back > at + longest_s or not self._would_be_first(save, key, back):
             return False
-        self._state.out.append(WakeMe(Wake(until, key.job_id, key.group, waiter.seq)))
+        # Once, though each of its devices is looked at: each wake looks at all of them again.
+        if self._state.lingers.get(key) != until:
+            self._state.lingers[key] = until
+            self._state.out.append(WakeMe(Wake(until, key.job_id, key.group, waiter.seq)))
         return True
 
     def _would_be_first(self, save: list[Spot], key: Key, back: float) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -232,6 +234,31 @@ def test_learned_lets_nobody_be_passed_for_longer_than_the_switch_is_worth() -> 
     bench.yield_("B")
 
     assert [order.job_id for order in bench.operations] == ["B", "A"]
+
+
+@pytest.mark.parametrize("policy", ["learned", "least-switching"])
+def test_a_waiter_of_many_devices_is_woken_once_while_it_waits_for_the_last_holder(policy: str) -> None:
+    bench = Turns(Rules(policy=policy))
+    bench.move_s = 4.0
+    for name in "AB":
+        bench.join(name, devices=(0, 1, 2, 3))
+    for name in "ABAB":
+        bench.acquire(name)
+        bench.settle()
+        bench.now += 50
+        bench.yield_(name)
+        bench.now += 50
+    bench.acquire("B")
+    bench.settle()
+    come_back_after(bench, 1.0)
+    bench.now += 10
+    bench.wakes.clear()
+
+    bench.yield_("B")
+    for wake in list(bench.wakes):
+        bench.handle(replace(wake, at=bench.now))  # early: it waits on
+
+    assert len(bench.wakes) == 1
 
 
 def test_learned_goes_on_when_the_job_that_it_waits_for_does_not_come() -> None:
