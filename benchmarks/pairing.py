@@ -265,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lambda: three(5_000 if chosen.quick else 30_000),
         lambda: pairing(60 if chosen.quick else 200, 1 if chosen.quick else 5),
     ]
-    cases.append(lambda: compared(steps=3 if chosen.quick else 12))
+    cases.append(lambda: compared(steps=3 if chosen.quick else 10))
     if chosen.scale:
         cases.append(lambda: scale(400 if chosen.quick else 10_000, 10))
     found: Result = {}

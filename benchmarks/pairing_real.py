@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.simulator.program import Acquire, Cost, Job, Place, Until
 from slurm_interleave.orchestrator.simulator.workloads import MIXED, TRAINER, Workload, job_of
 from slurm_interleave.orchestrator.simulator.world import World
+from slurm_interleave.sql.admin import Database
+from slurm_interleave.sql.slices import SliceFilter
 
 _MIB = 16  # of each job's context
 _MOVE_S = 0.25  # what it takes each way, by the speed that the device is given
@@ -28,7 +31,7 @@ _POLICY = "learned"
 
 
 # Two asynchronous jobs, whose batches come at their own pace, and two synchronous ones that always wait.
-TRACES = {"async": MIXED, "sync": (Workload("a", 100, 160), Workload("b", 180, 130))}
+TRACES = {"async": MIXED, "sync": (Workload("a", 250, 400), Workload("b", 450, 325))}
 
 
 def trace(works: Sequence[Workload], scale: float, steps: int) -> list[Job]:
@@ -44,8 +47,19 @@ def trace(works: Sequence[Workload], scale: float, steps: int) -> list[Job]:
     ]
 
 
-def simulated_s(jobs: list[Job]) -> float:
-    """Return how long the simulator says that *jobs* take."""
+def measured(folder: Path) -> Cost:
+    """Return what moves took in the run whose database is in *folder*."""
+    with Database(f"sqlite:///{folder}/pairing.db") as opened:
+        turns = [turn for page in opened.slices(SliceFilter()) for turn in page]
+    return Cost(
+        statistics.median(turn.snapshot_s for turn in turns if turn.snapshot_s),
+        statistics.median(turn.restore_s for turn in turns if turn.restore_s),
+    )
+
+
+def simulated_s(jobs: list[Job], cost: Cost) -> float:
+    """Return how long the simulator says that *jobs* take, if each move costs that."""
+    jobs = [replace(job, cost=cost) for job in jobs]
     return max(World(jobs, Rules(policy=_POLICY)).run().finished.values())
 
 
@@ -88,7 +102,7 @@ async def _play(job: Job, member: Member, arena: Arena, began: float) -> None:
             return
 
 
-def compared(scale: float = 100.0, steps: int = 12) -> dict[str, float]:
+def compared(scale: float = 100.0, steps: int = 10) -> dict[str, float]:
     """Return both times of each trace, and the ratio that is furthest from 1."""
     found: dict[str, float] = {}
     ratios = []
@@ -97,10 +111,12 @@ def compared(scale: float = 100.0, steps: int = 12) -> dict[str, float]:
         folder = Path(tempfile.mkdtemp(prefix="interleave-bench-", dir=scratch()))
         try:
             real = asyncio.run(real_s(jobs, folder))
+            cost = measured(folder)
         finally:
             shutil.rmtree(folder)
-        simulated = simulated_s(jobs)
+        simulated = simulated_s(jobs, cost)
         found |= {f"simulated_{name}_s": simulated, f"real_{name}_s": real}
+        found |= {f"real_{name}_snapshot_s": cost.snapshot_s, f"real_{name}_restore_s": cost.restore_s}
         ratios.append(simulated / real)
     return {**found, "simulated_over_real": max(ratios, key=lambda ratio: abs(ratio - 1))}
 
