@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from slurm_interleave.client.ask import Lease, NotFree, Stop
-from slurm_interleave.client.core import tracing
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.core.names import parse_group_name, parse_phase
 from slurm_interleave.client.endpoints import parse_endpoints, register_endpoints
@@ -148,22 +147,8 @@ class Interleaver:
                 while self._on_first_acquire:
                     self._on_first_acquire[0]()
                     del self._on_first_acquire[0]
-                self._hold(self._ask(session, phase, timeout, missing, patient=patient, stop=stop))
+                self._hold(session.acquire(parse_phase(phase), timeout, missing, patient=patient, stop=stop))
             return self._held[wanted[0]]
-
-    def _ask(
-        self,
-        session: Session,
-        phase: str,
-        timeout: float | None,
-        groups: Sequence[str],
-        *,
-        patient: bool,
-        stop: Stop | None,
-    ) -> Lease:
-        job_id = session.member.job_id
-        with tracing.span("interleave.acquire", job=job_id, group=",".join(groups), phase=phase):
-            return session.acquire(parse_phase(phase), timeout, groups, patient=patient, stop=stop)
 
     def _groups(self, groups: Sequence[str] | None) -> list[str]:
         """Return the groups that are meant. Raises `BadName`."""

@@ -80,7 +80,9 @@ class Session:
         self._attend()
         try:
             ask = Ask(groups, phase, name, told, patient, stop)
-            lease = self._until_granted(ask, timeout_s, began)
+            job_id = self.member.job_id
+            with tracing.span("interleave.acquire", job=job_id, group=",".join(groups), phase=phase):
+                lease = self._until_granted(ask, timeout_s, began)
             ask.check(granted=True)
         except BaseException:
             self._abandon(groups[0], name)
