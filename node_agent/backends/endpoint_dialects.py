@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from slurm_interleave.node_agent.backends.endpoint_http import EndpointFailed, Reply, call
@@ -84,6 +84,22 @@ class _Server(Dialect):
         text = f"{self._url}{path}: status {reply.status}: {reply.body.strip()[:200]}{hint}"
         return EndpointFailed(text, reached=False, again=reply.status >= 500 or reply.status == 409)
 
+    async def _until_idle(self, look: Callable[[], Awaitable[str]], until: float) -> None:
+        """Return once *look* finds nothing in flight, which it names otherwise."""
+        seen = ""
+        while True:
+            try:
+                seen = await look()
+            except EndpointFailed:
+                if not seen or time.monotonic() + _LOOK_S < until:
+                    raise  # else too little time was left for this look
+            if not seen:
+                return
+            if time.monotonic() + _LOOK_S > until:
+                text = f"{self._url}: {seen} are in flight still; yield when they are done"
+                raise EndpointFailed(text, reached=False)
+            await asyncio.sleep(_LOOK_S)
+
     hint: ClassVar[str] = ""
 
 
@@ -94,17 +110,15 @@ class Vllm(_Server):
 
     async def drain(self, until: float) -> None:
         """Wait until no request runs or waits: with some in flight a sleep kills older engines."""
-        while True:
+
+        async def look() -> str:
             reply = await self._get("/metrics", until)
             if reply.status in _NOT_THERE:
-                return  # metrics are off; newer servers wait by themselves, by mode=wait
-            in_flight = int(sum(float(number) for number in _RUNNING.findall(reply.body)))
-            if in_flight == 0:
-                return
-            if time.monotonic() + _LOOK_S > until:
-                text = f"{self._url}: {in_flight} requests are in flight still; yield when they are done"
-                raise EndpointFailed(text, reached=False)
-            await asyncio.sleep(_LOOK_S)
+                return ""  # metrics are off; newer servers wait by themselves, by mode=wait
+            count = int(sum(float(number) for number in _RUNNING.findall(reply.body)))
+            return f"{count} requests" if count else ""
+
+        await self._until_idle(look, until)
 
     async def suspend(self, until: float) -> None:
         """Sleep."""
@@ -139,10 +153,12 @@ class Sglang(_Server):
         paused = await self._post("/pause_generation", until, body={"mode": "retract"}, optional=True)
         if paused.status not in _NOT_THERE:
             return
-        while (await call("POST", self._url, "/flush_cache", until - time.monotonic())).status >= 400:
-            if time.monotonic() + _LOOK_S > until:
-                raise EndpointFailed(f"{self._url}: requests are in flight still", reached=False)
-            await asyncio.sleep(_LOOK_S)
+
+        async def look() -> str:
+            flushed = await call("POST", self._url, "/flush_cache", until - time.monotonic())
+            return "requests" if flushed.status >= 400 else ""
+
+        await self._until_idle(look, until)
 
     async def suspend(self, until: float) -> None:
         """Release the memory."""
