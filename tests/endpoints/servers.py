@@ -25,6 +25,7 @@ class Engine:
         self.crashed = False
         self.fails: dict[str, list[int]] = {}  # statuses that a path answers with before it works
         self.hangs: set[str] = set()  # paths that answer only when the test is over
+        self.answers: dict[str, int] = {}  # how often a path answers before it hangs
         self.slow: dict[str, threading.Event] = {}  # paths that wait for the test
         self.frees = True
         self.asleep = False
@@ -73,6 +74,10 @@ class Engine:
             self.calls.append(parts.path + detail)
         if parts.path in self.hangs:
             self._over.wait(30)
+        if parts.path in self.answers:
+            self.answers[parts.path] -= 1
+            if not self.answers[parts.path]:
+                self.hangs.add(parts.path)
         if parts.path in self.slow:
             assert self.slow[parts.path].wait(30)
         if self.fails.get(parts.path):

@@ -142,6 +142,28 @@ async def test_a_server_that_does_not_drain_is_left_running(
     assert (await asked(orchestrator, "SNAPSHOT")).ok
 
 
+@pytest.mark.parametrize(("kind", "looks_at"), [(Vllm, "/metrics"), (Sglang, "/flush_cache")])
+async def test_a_look_that_has_no_answer_in_time_does_not_hide_what_the_one_before_saw(
+    agent: Agent,
+    folder: Path,
+    make: Make,
+    orchestrator: FakeOrchestrator,
+    kind: type[Engine],
+    looks_at: str,
+) -> None:
+    [busy] = make(kind)
+    if isinstance(busy, Sglang):
+        busy.knows_pause = False
+    await tell(folder, [busy])
+    busy.in_flight = 3
+    busy.answers[looks_at] = 1
+
+    failed = await asked(orchestrator, "SNAPSHOT")
+
+    assert (failed.ok, failed.context) == (False, "resident")
+    assert "requests are in flight still" in failed.error
+
+
 async def test_a_200_is_no_proof(
     agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator
 ) -> None:
