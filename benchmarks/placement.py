@@ -27,7 +27,9 @@ SEATS = len(NODES) * DEVICES * MEMBERS
 PATIENT = ("MessageTimeout=60", "BatchStartTimeout=60")
 HOUR = "--begin=now+1hour"  # placed and released, but never started: what is measured is ours
 NOT_LAUNCHED = "launch"  # failed: held by Slurm, and lost to its user
-PLACED = re.compile(r"^(\S+) \S+ event=placement\.released ", re.MULTILINE)
+# In the log of slurmctld: the first pin, or the note of one, and each release.
+TOLD = re.compile(r"^\[(\S+)\] \S*_update_job: setting admin_comment to ", re.MULTILINE)
+RELEASED = re.compile(r"^\[(\S+)\] sched: _release_job_rec: release hold on ", re.MULTILINE)
 SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=\d+ InitPrio=\d+ usec=(\d+)")
 Figures = dict[str, Any]
 
@@ -70,18 +72,16 @@ def placement(cluster: Cluster, count: int) -> Figures:
     groups = [f"many-{number // MEMBERS}" for number in range(count)]
     jobs = [cluster.sbatch(["true"], group=group, gres="gpu:1", options=[HOUR]) for group in groups]
     usec = [int(value) for value in SUBMITTED.findall((log / "slurmctld.log").read_text()[before:])]
-    old = len((log / "interleaved.log").read_text())
+    old = len((log / "slurmctld.log").read_text())
     cluster.start_again("interleaved")
 
-    def placed() -> list[float]:
-        text = (log / "interleaved.log").read_text()[old:]
-        return [datetime.fromisoformat(at).timestamp() for at in PLACED.findall(text)]
+    def times(line: re.Pattern[str]) -> list[datetime]:
+        return [datetime.fromisoformat(at) for at in line.findall((log / "slurmctld.log").read_text()[old:])]
 
     first = min(count, SEATS)
-    if not wait_until(lambda: len(placed()) >= first, 120, 0.2):
-        raise LabError(f"{len(placed())} of {first} jobs were placed within two minutes")
-    times = placed()[:first]
-    placed_per_s = (first - 1) / (times[-1] - times[0])
+    if not wait_until(lambda: len(times(RELEASED)) >= first, 120, 0.2):
+        raise LabError(f"{len(times(RELEASED))} of {first} jobs were placed within two minutes")
+    placed_per_s = first / (times(RELEASED)[first - 1] - times(TOLD)[0]).total_seconds()
     starts_per_s = scontrol_starts_per_s(cluster, jobs[:first])
     cluster.scancel(*jobs)
     return {

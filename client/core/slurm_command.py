@@ -11,23 +11,29 @@ from collections.abc import Mapping, Sequence
 from slurm_interleave.client.core.errors import SlurmFailed
 
 
-async def run_slurm(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> str:
-    """Return the output of *argv*, run with *env* added to the environment.
+class SlurmLate(SlurmFailed):
+    """It gave no answer in time; what it was to do may be done."""
 
-    Raises `SlurmFailed` with its error text, or if it is late, and `OSError` where there is no such program.
+
+async def run_slurm(
+    argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None, text: str = ""
+) -> str:
+    """Return the output of *argv*, run on the input *text* with *env* added to the environment.
+
+    Raises `SlurmFailed` with its error text, `SlurmLate`, and `OSError` where there is no such program.
     """
     command = " ".join(argv[:3])
     process = await asyncio.create_subprocess_exec(
         *argv,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE if text else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **(env or {})},
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        out, err = await asyncio.wait_for(process.communicate(text.encode() or None), timeout_s)
     except asyncio.TimeoutError:
-        raise SlurmFailed(f"{command}: no answer within {timeout_s:g} s; is slurmctld up?") from None
+        raise SlurmLate(f"{command}: no answer within {timeout_s:g} s; is slurmctld up?") from None
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,6 @@
 """The co-allocation helper: gives held jobs their place and releases them.
 
-Each step can be done twice, and the order is record, reserve, pin, release; so whatever a crash leaves half
-done, the next round completes.
+Each step can be done twice (`placing.py`), so whatever a crash leaves half done, the next round completes.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from slurm_interleave.client.core.errors import BadName, SlurmFailed
+from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.orchestrator.placement.admin_comment import (
     HELD,
     RELEASED,
@@ -24,22 +24,16 @@ from slurm_interleave.orchestrator.placement.audit import Audit
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.groups import Fit, Groups, unknown
 from slurm_interleave.orchestrator.placement.lost import AwayNodes, closed
+from slurm_interleave.orchestrator.placement.placing import Placing, Seated, Todo, fields, gres_request
 from slurm_interleave.orchestrator.placement.plan import Placement, plan
-from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm
-from slurm_interleave.orchestrator.placement.side_by_side import side_by_side
+from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm, Update
+from slurm_interleave.orchestrator.placement.reports import Reports
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, waiting, workloads
 
 log = logging.getLogger(__name__)
-# How many jobs are placed side by side: most of the time goes into starting scontrol.
-_AT_ONCE = 8
 # How many waiting jobs are told in a round which rule keeps them out, so that this holds up no others.
 _SAID_A_ROUND = 40
-
-
-def gres_request(placement: Placement) -> str:
-    """Return what the job asks of Slurm on each node, such as `ilva:g0:1,ilva:g1:1`."""
-    return ",".join(f"{placement.lane}:g{device}:1" for device in placement.devices)
 
 
 class PlacementHelper:
@@ -60,8 +54,8 @@ class PlacementHelper:
         self._slurm, self._book, self._fleet, self._config = slurm, book, fleet, config
         self._members, self._over, self._fit = members, over, fit
         self._nudged = asyncio.Event()
-        # What was logged last for each job, so that a lasting failure is logged once.
-        self._reported: dict[str, str] = {}
+        self._reports = Reports()
+        self._placing = Placing(slurm, book, fleet, self._reports)
         self._put_back: dict[str, object] = {}  # what the pins of moved jobs were
         self._away = AwayNodes(config.away_s, clock)
         self.audit = Audit(slurm, config.gres, config.compare_s, clock)
@@ -76,9 +70,9 @@ class PlacementHelper:
             self._nudged.clear()
             try:
                 await self.round()
-                self._reported.pop("squeue", None)
+                self._reports.forget("squeue")
             except SlurmFailed as error:
-                self._report("slurm.unreachable", "squeue", error)
+                self._reports.failed("slurm.unreachable", "squeue", error)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._nudged.wait(), self._config.poll_s)
 
@@ -92,33 +86,37 @@ class PlacementHelper:
         for job_id in [job_id for job_id in book if job_id not in jobs]:
             self._over(book[job_id], queue)
             await self._drop(book.pop(job_id))
-        with self._reports("gres"):
+        with self._reports.of("gres"):
             await self.audit.look(jobs, book.values())
         await self._requeue_faulted(job for job, _ in jobs.values())
         shut = await self._closed_nodes(jobs)
         lost = shut | self._away_nodes(book)
+        todo = Todo()
         for job_id, (job, comment) in jobs.items():
             if job_id in book and _waits(job, comment) and lost & set(book[job_id].nodes):
                 await self._displace(job, comment, book)
             elif job_id in book:
-                await self._repair(job, comment, book[job_id])
+                await self._repair(Seated(book[job_id], job, comment), todo)
             else:
                 await self._recover(job, comment, book)
-        await self._place_waiting(jobs, book, lost, shut)
+        await self._place_waiting(jobs, book, lost, shut, todo)
 
     async def _place_waiting(
-        self, jobs: Jobs, book: Mapping[str, Placement], lost: frozenset[str], shut: frozenset[str]
+        self,
+        jobs: Jobs,
+        book: Mapping[str, Placement],
+        lost: frozenset[str],
+        shut: frozenset[str],
+        todo: Todo,
     ) -> None:
         pending = waiting(jobs, book)
         nodes = [node for node in self._fleet.nodes() if node.name not in lost]
         accounts = {job_id: job.account for job_id, (job, _) in jobs.items()}
         groups = Groups(self._config.groups, accounts, workloads(jobs), self._fit)
         made = plan(pending, book.values(), nodes, self._config.lanes, groups, shut)
-        parts = [p for p in made if p.job_id in jobs and jobs[p.job_id][0].heterogeneous]
-        for placement in parts:  # in their order: Slurm must not begin with half of each of two jobs
-            await self._give(placement, jobs)
-        alone = (self._give(placement, jobs) for placement in made if placement not in parts)
-        await side_by_side(alone, _AT_ONCE)
+        todo.place += [Seated(p, *jobs[p.job_id]) for p in made if p.job_id in jobs]
+        await self._placing.do(todo)
+        await self._split([p.job_id for p in made if p.job_id not in jobs], jobs)
         served = {array_of(placement.job_id) for placement in made}
         refusals = {array_of(job.job_id): groups.refusal(job) for job in pending}
         unsaid = [
@@ -126,41 +124,36 @@ class PlacementHelper:
             for job_id in refusals.keys() - served
             if jobs[job_id][1].refused(refusals[job_id]) != jobs[job_id][1]
         ]
-        await side_by_side((self._say_why(*one) for one in unsaid[:_SAID_A_ROUND]), _AT_ONCE)
+        await self._say_why(unsaid[:_SAID_A_ROUND])
 
-    async def _give(self, placement: Placement, jobs: Jobs) -> None:
-        if placement.job_id in jobs:
-            await self._place(placement, *jobs[placement.job_id])
-        else:
-            await self._split(placement.job_id, *jobs[array_of(placement.job_id)])
-
-    async def _split(self, name: str, array: SlurmJob, comment: AdminComment) -> None:
-        """Make a task of an array a job, as Slurm does at a change; the next round can place it."""
-        with self._reports(array.job_id):
-            await self._slurm.note(name, format_comment(comment.refused("")))
+    async def _split(self, names: Sequence[str], jobs: Jobs) -> None:
+        """Make tasks of arrays jobs, as Slurm does at a change; the next round can place them."""
+        texts = {name: format_comment(jobs[array_of(name)][1].refused("")) for name in names}
+        asked = [(array_of(name), Update(name, text)) for name, text in texts.items()]
+        if len(await self._placing.update(asked)) < len(asked):
             self.nudge()
 
-    async def _say_why(self, why: str, job: SlurmJob, comment: AdminComment) -> None:
-        """Let a held job say which rule of the site keeps it from a place."""
-        said = comment.refused(why)
-        if said != comment:
-            with self._reports(job.job_id):
-                await self._slurm.note(job.name, format_comment(said))
-                if why:
-                    log.info(
-                        "placement.refused", extra={"job": job.job_id, "group": said.group, "reason": why}
-                    )
+    async def _say_why(self, unsaid: Sequence[tuple[str, SlurmJob, AdminComment]]) -> None:
+        """Let held jobs say which rule of the site keeps them from a place."""
+        asked = [
+            (job.job_id, Update(job.name, format_comment(comment.refused(why))))
+            for why, job, comment in unsaid
+        ]
+        failed = await self._placing.update(asked)
+        for why, job, comment in unsaid:
+            if why and job.name not in failed:
+                said = {"job": job.job_id, "group": comment.group, "reason": comment.refused(why).why}
+                log.info("placement.refused", extra=said)
 
     def _ours(self, queue: list[SlurmJob]) -> Jobs:
         """Return the interleaved jobs that are not over, in the order of their ids."""
         found = {}
         for job in sorted(queue, key=lambda job: (len(job.job_id), job.job_id)):
-            with self._reports(job.job_id):
+            with self._reports.of(job.job_id):
                 comment = parse_comment(job.admin_comment)
                 if comment and not job.finished:
                     found[job.job_id] = (job, comment)
-        for key in self._reported.keys() - {job.job_id for job in queue} - {"squeue", "gres"}:
-            del self._reported[key]
+        self._reports.forget_all_but({job.job_id for job in queue} | {"squeue", "gres"})
         return found
 
     async def _requeue_faulted(self, jobs: Iterable[SlurmJob]) -> None:
@@ -168,7 +161,7 @@ class PlacementHelper:
         for job in jobs:
             reason = self._members.fault(job.job_id)
             if reason and job.has_processes and job.restarts < self._config.requeue_faulted:
-                with self._reports(job.job_id):
+                with self._reports.of(job.job_id):
                     await self._slurm.requeue(job.name)
                     log.warning("placement.requeued", extra={"job": job.job_id, "reason": reason})
 
@@ -189,35 +182,34 @@ class PlacementHelper:
 
     async def _displace(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Take a job that has not started off a node that is lost; a later round places it again."""
-        with self._reports(job.job_id):
+        with self._reports.of(job.job_id):
             await self._hold(job, comment)
             await self._slurm.unpin(job.name)
-            log.warning("placement.node_lost", extra=_fields(book[job.job_id]))
+            log.warning("placement.node_lost", extra=fields(book[job.job_id]))
             await self._drop(book.pop(job.job_id))
 
     async def _hold(self, job: SlurmJob, comment: AdminComment) -> None:
         """Hold a job until it has a new place. Noted first: a held job that says `released` is its user's."""
         if comment.state != HELD:
-            await self._slurm.note(job.name, format_comment(comment.held_again()))
+            text = format_comment(comment.held_again())
+            for error in (await self._slurm.update([Update(job.name, text)])).values():
+                raise error
         if not job.held:
             await self._slurm.hold(job.name)
 
-    async def _repair(self, job: SlurmJob, comment: AdminComment, placement: Placement) -> None:
-        """Finish what a crash or a failure left undone: the job has its place but does not know."""
+    async def _repair(self, seated: Seated, todo: Todo) -> None:
+        """Find what a crash or a failure left undone: the job has its place but does not know."""
+        placement, job, comment = seated.placement, seated.job, seated.comment
         if job.startable and self._was_moved(job, placement):
             # By an administrator; its place is kept, and it gets its pin again in the next round.
-            with self._reports(job.job_id):
+            with self._reports.of(job.job_id):
                 await self._hold(job, comment)
-                log.warning("placement.held_again", extra=_fields(placement))
+                log.warning("placement.held_again", extra=fields(placement))
         elif not job.held or comment.state == RELEASED:
             if comment != comment.released(placement):
-                await self._note_release(placement, job, comment)
-        elif comment != comment.placed(placement):
-            await self._place(placement, job, comment)
+                todo.note.append(seated)
         else:
-            self._fleet.reserve(placement)
-            with self._reports(job.job_id):
-                await self._release(placement, job, comment)
+            todo.place.append(replace(seated, pinned=comment == comment.placed(placement)))
 
     def _was_moved(self, job: SlurmJob, placement: Placement) -> bool:
         """Tell whether a job would start elsewhere; only once if its pin reads otherwise than it was set."""
@@ -235,46 +227,12 @@ class PlacementHelper:
             )
             await self._book.record(placement)
             book[job.job_id] = placement
-            log.warning("placement.adopted", extra=_fields(placement))
+            log.warning("placement.adopted", extra=fields(placement))
         elif job.startable:
             # Requeued after its place was given back, or released by hand: it would start without a place.
-            with self._reports(job.job_id):
+            with self._reports.of(job.job_id):
                 await self._hold(job, comment)
                 log.info("placement.held_again", extra={"job": job.job_id, "group": comment.group})
-
-    async def _place(self, placement: Placement, job: SlurmJob, comment: AdminComment) -> None:
-        await self._book.record(placement)
-        self._fleet.reserve(placement)
-        text = format_comment(comment.placed(placement))
-        with self._reports(placement.job_id):
-            await self._slurm.pin(job.name, placement.nodes, gres_request(placement), text)
-            await self._release(placement, job, comment)
-
-    async def _release(self, placement: Placement, job: SlurmJob, comment: AdminComment) -> None:
-        await self._slurm.release(job.name)
-        log.info("placement.released", extra=_fields(placement))
-        await self._note_release(placement, job, comment)
-
-    async def _note_release(self, placement: Placement, job: SlurmJob, comment: AdminComment) -> None:
-        with self._reports(placement.job_id):
-            await self._slurm.note(job.name, format_comment(comment.released(placement)))
-
-    @contextlib.contextmanager
-    def _reports(self, job_id: str) -> Iterator[None]:
-        """Log what goes wrong with this one job; the others carry on, and the next round tries again."""
-        try:
-            yield
-        except BadName as error:
-            self._report("placement.unreadable", job_id, error)
-        except SlurmFailed as error:
-            self._report("placement.failed", job_id, error)
-
-    def _report(self, event: str, key: str, error: Exception) -> None:
-        """Log *error* unless it was the last one of *key*."""
-        text = str(error)
-        if self._reported.get(key) != text:
-            self._reported[key] = text
-            log.warning(event, extra={"job": key, "error": text})
 
 
 def _waits(job: SlurmJob, comment: AdminComment) -> bool:
@@ -287,13 +245,3 @@ def _moved(job: SlurmJob, placement: Placement) -> bool:
     nodes = None if job.leads or job.pinned is None else set(job.pinned)
     gres = frozenset(gres_request(placement).split(","))
     return nodes not in (None, set(placement.nodes)) or job.gres not in (None, gres)
-
-
-def _fields(placement: Placement) -> dict[str, str]:
-    return {
-        "job": placement.job_id,
-        "group": placement.group,
-        "nodes": ",".join(placement.nodes),
-        "devices": ",".join(map(str, placement.devices)),
-        "lane": placement.lane,
-    }

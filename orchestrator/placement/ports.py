@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
@@ -46,8 +48,21 @@ class Members(Protocol):
         """Return why the job's device state is lost; empty if it is not."""
 
 
+@dataclass(frozen=True)
+class Update:
+    """What is changed of a pending job."""
+
+    name: str
+    """As in `SlurmJob.name`."""
+    admin_comment: str
+    nodes: tuple[str, ...] = ()
+    """The only ones that it may have; empty: as it is."""
+    gres: str = ""
+    """What it asks for on each node; empty: as it is."""
+
+
 class Slurm(Protocol):
-    """Slurm's side; jobs go by `SlurmJob.name`. Each method raises `SlurmFailed`."""
+    """Slurm's side; jobs go by `SlurmJob.name`. Each method raises `SlurmFailed` if not said otherwise."""
 
     async def jobs(self) -> list[SlurmJob]:
         """Return all jobs that slurmctld knows."""
@@ -55,11 +70,8 @@ class Slurm(Protocol):
     async def job(self, job_id: str) -> SlurmJob:
         """Return one job, or the record of an array."""
 
-    async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
-        """Give a pending job its nodes and its GRES and note that."""
-
-    async def note(self, name: str, admin_comment: str) -> None:
-        """Write the job's admin comment."""
+    async def update(self, updates: Sequence[Update]) -> Mapping[str, SlurmFailed]:
+        """Change jobs, each once or more often; return, by name, why that failed. Raises nothing."""
 
     async def unpin(self, name: str) -> None:
         """Take back which nodes a pending job must have."""
@@ -73,8 +85,8 @@ class Slurm(Protocol):
     async def used(self) -> Mapping[tuple[str, str], int]:
         """Return how much of each typed GRES, as in `ilva:g0`, is in use on each node."""
 
-    async def release(self, name: str) -> None:
-        """Let a held job start."""
+    async def release(self, names: Sequence[str]) -> Mapping[str, SlurmFailed]:
+        """Let held jobs start, in this order; return, by name, why that failed. Raises nothing."""
 
     async def requeue(self, name: str) -> None:
         """End a running job and put it back into the queue."""

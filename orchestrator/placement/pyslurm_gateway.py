@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
@@ -32,20 +34,15 @@ class Pyslurm:
             return await self._commands.job(job_id)
         return _job(await self._worker.ask("job", int(job_id)))
 
-    async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
-        """Give a pending job its nodes and its GRES and note that."""
-        if not name.isdecimal():
-            await self._commands.pin(name, nodes, gres, admin_comment)
-            return
-        change = {"required_nodes": list(nodes), "gres_per_node": gres, "admin_comment": admin_comment}
-        await self._worker.ask("update", int(name), change)
-
-    async def note(self, name: str, admin_comment: str) -> None:
-        """Write the job's admin comment."""
-        if not name.isdecimal():
-            await self._commands.note(name, admin_comment)
-            return
-        await self._worker.ask("update", int(name), {"admin_comment": admin_comment})
+    async def update(self, updates: Sequence[Update]) -> dict[str, SlurmFailed]:
+        """Change jobs, each once; return, by name, why that failed. Raises nothing."""
+        failed: dict[str, SlurmFailed] = {}
+        for one in updates:
+            if one.name.isdecimal():
+                failed |= await self._each("update", one.name, _change(one))
+            else:
+                failed |= await self._commands.update([one])
+        return failed
 
     async def unpin(self, name: str) -> None:
         """Take back which nodes a pending job must have."""
@@ -65,9 +62,15 @@ class Pyslurm:
         """Return how much of each typed GRES, as in `ilva:g0`, is in use on each node."""
         return await self._commands.used()
 
-    async def release(self, name: str) -> None:
-        """Let a held job start."""
-        await self._change("release", name)
+    async def release(self, names: Sequence[str]) -> dict[str, SlurmFailed]:
+        """Let held jobs start, in this order; return, by name, why that failed. Raises nothing."""
+        failed: dict[str, SlurmFailed] = {}
+        for name in names:
+            if name.isdecimal():
+                failed |= await self._each("release", name)
+            else:
+                failed |= await self._commands.release([name])
+        return failed
 
     async def requeue(self, name: str) -> None:
         """End a running job and put it back into the queue."""
@@ -77,11 +80,28 @@ class Pyslurm:
         """Keep a pending job from starting."""
         await self._change("hold", name)
 
+    async def _each(self, call: str, name: str, *more: object) -> dict[str, SlurmFailed]:
+        try:
+            await self._worker.ask(call, int(name), *more)
+        except SlurmFailed as error:
+            return {name: error}
+        return {}
+
     async def _change(self, verb: str, name: str) -> None:
         if name.isdecimal():
             await self._worker.ask(verb, int(name))
         else:
             await getattr(self._commands, verb)(name)
+
+
+def _change(update: Update) -> dict[str, Any]:
+    """Return what pyslurm's `JobSubmitDescription` is to hold."""
+    what: dict[str, Any] = {"admin_comment": update.admin_comment}
+    if update.nodes:
+        what["required_nodes"] = list(update.nodes)
+    if update.gres:
+        what["gres_per_node"] = update.gres
+    return what
 
 
 def _job(raw: dict[str, Any]) -> SlurmJob:

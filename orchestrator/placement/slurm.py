@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.client.core.slurm_command import parse_release, run_slurm
+from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation, parse_reservations
+from slurm_interleave.orchestrator.placement.scontrol import Change, change
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
 
 _NODE, _USED = re.compile(r"NodeName=(\S+)"), re.compile(r"\bGresUsed=(\S+)")
 _TYPED = re.compile(r"(?:^|,)(\w+:[\w.-]+):(\d+)")
 _SLURMDBD = re.compile(r"^AccountingStorageType\s*=\s*accounting_storage/slurmdbd\s*$", re.MULTILINE)
-# How much squeue writes of the task numbers of an array: all.
-_WHOLE = {"SLURM_BITSTR_LEN": "0"}
+# How much squeue writes of the task numbers of an array: all. And scontrol's input is typed by nobody.
+_ENV = {"SLURM_BITSTR_LEN": "0", "INPUTRC": "/dev/null"}
 # The one data_parser that 24.11 to 26.05 all have; 22.05 has none, and 26.11 drops this one.
 _PARSER, _PARSER_SINCE, _PARSER_UNTIL = "v0.0.42", (24, 11), (26, 5)
 
@@ -47,10 +50,21 @@ class SlurmCommands:
             raise SlurmFailed(f"squeue: job {job_id} is not known to slurmctld")
         return found[0]
 
-    async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
-        """Give a pending job its nodes and its GRES and note that."""
-        only, more = await self._only(name, nodes), (f"Gres={gres}", f"AdminComment={admin_comment}")
-        await self._run("scontrol", "update", f"JobId={name}", only, *more)
+    async def update(self, updates: Sequence[Update]) -> dict[str, SlurmFailed]:
+        """Change jobs, each once or more often; return, by name, why that failed. Raises nothing."""
+        changes: list[Change] = []
+        failed: dict[str, SlurmFailed] = {}
+        for one in updates:
+            try:
+                what = [await self._only(one.name, one.nodes)] if one.nodes else []
+            except SlurmFailed as error:
+                failed[one.name] = error
+                continue
+            what += [f"Gres={one.gres}"] if one.gres else []
+            changes.append(
+                (one.name, ("update", f"JobId={one.name}", *what, f"AdminComment={one.admin_comment}"))
+            )
+        return failed | await change(self._run_on, changes)
 
     async def _only(self, name: str, nodes: tuple[str, ...]) -> str:
         """Return what makes *nodes* the only ones of a job."""
@@ -59,10 +73,6 @@ class SlurmCommands:
         # scontrol 22.05 takes no ReqNodeList for the first component: it would mean the whole job.
         every = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N")
         return f"ExcNodeList={','.join(sorted(set(every.split()) - set(nodes)))}"
-
-    async def note(self, name: str, admin_comment: str) -> None:
-        """Write the job's admin comment."""
-        await self._run("scontrol", "update", f"JobId={name}", f"AdminComment={admin_comment}")
 
     async def unpin(self, name: str) -> None:
         """Take back which nodes a pending job must have."""
@@ -88,9 +98,9 @@ class SlurmCommands:
                 found.update({(node[1], name): int(count) for name, count in _TYPED.findall(gres[1])})
         return found
 
-    async def release(self, name: str) -> None:
-        """Let a held job start."""
-        await self._run("scontrol", "release", name)
+    async def release(self, names: Sequence[str]) -> dict[str, SlurmFailed]:
+        """Let held jobs start, in this order; return, by name, why that failed. Raises nothing."""
+        return await change(self._run_on, [(name, ("release", name)) for name in names])
 
     async def requeue(self, name: str) -> None:
         """End a running job and put it back into the queue."""
@@ -119,8 +129,11 @@ class SlurmCommands:
         return (await self._run(*argv)).strip().split("\n")
 
     async def _run(self, *argv: str) -> str:
+        return await self._run_on(argv, "")
+
+    async def _run_on(self, argv: Sequence[str], text: str) -> str:
         try:
-            return await run_slurm(argv, self._timeout_s, _WHOLE)
+            return await run_slurm(argv, self._timeout_s, _ENV, text)
         except OSError as error:
             raise SlurmFailed(f"{' '.join(argv[:3])}: cannot be run: {error}") from error
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
+from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 
 HELD = "interleave:v1;group={group};nodes={nodes};devices={devices};role=;state=held"
@@ -51,7 +53,6 @@ class FakeSlurm:
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.fails: set[str] = set()
         self.writes_gres: frozenset[str] | None = None  # whatever it was told
-        self.slow: dict[str, int] = {}  # how long pins take, in turns of the loop
         self.miscounts: dict[tuple[str, str], int] = {}
 
     def submit(self, job_id: str, group: str = "demo", nodes: int = 1, devices: int = 1) -> None:
@@ -85,20 +86,33 @@ class FakeSlurm:
             raise SlurmFailed("squeue --json reports: Failed while looking for jobs")
         return list(self.queue.values())
 
-    async def pin(self, name: str, nodes: tuple[str, ...], gres: str, admin_comment: str) -> None:
-        job_id = self._find(name)
-        for _ in range(self.slow.get(job_id, 0)):
-            await asyncio.sleep(0)
-        self.steps.step(f"pin {job_id}")
-        self.pins[job_id] = Pin(nodes, gres)
-        pinned = None if name.endswith("+0") else nodes
-        written = self.writes_gres or frozenset(gres.split(","))
-        self.change(job_id, admin_comment=admin_comment, pinned=pinned, gres=written)
+    async def update(self, updates: Sequence[Update]) -> dict[str, SlurmFailed]:
+        failed: dict[str, SlurmFailed] = {}
+        for one in updates:
+            failed |= self._changed(one.name, partial(self._update, one))
+        return failed
 
-    async def note(self, name: str, admin_comment: str) -> None:
-        job_id = self._find(name)
-        self.steps.step(f"note {job_id}")
-        self.change(job_id, admin_comment=admin_comment)
+    async def release(self, names: Sequence[str]) -> dict[str, SlurmFailed]:
+        failed: dict[str, SlurmFailed] = {}
+        for name in names:
+            failed |= self._changed(name, self._release)
+        return failed
+
+    def _changed(self, name: str, change: Callable[[str], None]) -> dict[str, SlurmFailed]:
+        try:
+            change(self._find(name))
+        except SlurmFailed as error:
+            return {name: error}
+        return {}
+
+    def _update(self, update: Update, job_id: str) -> None:
+        self.steps.step(f"{'pin' if update.nodes else 'note'} {job_id}")
+        self.change(job_id, admin_comment=update.admin_comment)
+        if update.nodes:
+            self.pins[job_id] = Pin(update.nodes, update.gres)
+            pinned = None if update.name.endswith("+0") else update.nodes
+            written = self.writes_gres or frozenset(update.gres.split(","))
+            self.change(job_id, pinned=pinned, gres=written)
 
     async def unpin(self, name: str) -> None:
         job_id = self._find(name)
@@ -117,8 +131,7 @@ class FakeSlurm:
             found.update((node, part[:-2]) for node in self.pins[job_id].nodes for part in parts)
         return {**found, **self.miscounts}
 
-    async def release(self, name: str) -> None:
-        job_id = self._find(name)
+    def _release(self, job_id: str) -> None:
         self.steps.step(f"release {job_id}")
         self.released.set()
         self.change(

@@ -36,7 +36,6 @@ async def test_of_two_such_jobs_one_is_released_as_a_whole_before_the_other() ->
     world = World()
     world.slurm.submit_parts(*PARTS)
     world.slurm.submit_parts(("3", "train"), ("4", "sample"))
-    world.slurm.slow = {"2": 9}
 
     await world.helper.round()
 

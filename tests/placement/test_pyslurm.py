@@ -11,6 +11,7 @@ import pytest
 
 from slurm_interleave.client.core.errors import ConfigError, SlurmFailed
 from slurm_interleave.orchestrator.placement.gateway import Gateway, by_group, choose
+from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 from tests.placement.test_slurm import put
@@ -200,14 +201,13 @@ async def test_what_pyslurm_can_change_it_changes_and_the_commands_do_the_rest(
     site: Site, chosen: Gateway
 ) -> None:
     slurm = chosen.slurm
-    await slurm.pin("17", ("n1",), "ilva:g0:1", "placed")
-    await slurm.release("17")
-    await slurm.note("17", "released")
+    await slurm.update([Update("17", "placed", ("n1",), "ilva:g0:1")])
+    await slurm.release(["17"])
+    await slurm.update([Update("17", "released")])
     await slurm.hold("17")
     await slurm.requeue("17")
-    await slurm.pin("17_3", ("n1",), "ilva:g0:1", "placed")
-    await slurm.note("17_3", "x")
-    await slurm.release("17_3")
+    await slurm.update([Update("17_3", "placed", ("n1",), "ilva:g0:1"), Update("17_4", "x")])
+    await slurm.release(["17_3"])
     await slurm.unpin("17")
 
     change = {"required_nodes": ["n1"], "gres_per_node": "ilva:g0:1", "admin_comment": "placed"}
@@ -220,7 +220,7 @@ async def test_what_pyslurm_can_change_it_changes_and_the_commands_do_the_rest(
     ]
     assert site.told_commands == [
         "update JobId=17_3 ReqNodeList=n1 Gres=ilva:g0:1 AdminComment=placed",
-        "update JobId=17_3 AdminComment=x",
+        "update JobId=17_4 AdminComment=x",
         "release 17_3",
         "update JobId=17 ReqNodeList=",
     ]
@@ -236,9 +236,18 @@ async def test_a_task_of_an_array_is_looked_up_by_its_name_and_not_as_a_number(
 
 
 async def test_a_refusal_comes_with_slurms_words_and_the_next_call_is_answered(chosen: Gateway) -> None:
-    with pytest.raises(SlurmFailed, match="pyslurm: release 99: RPCError: Invalid job id specified"):
-        await chosen.slurm.release("99")
+    refused = "RPCError: Invalid job id specified"
+    with pytest.raises(SlurmFailed, match=f"pyslurm: requeue 99: {refused}"):
+        await chosen.slurm.requeue("99")
+    failed = {
+        **await chosen.slurm.update([Update("98", "x"), Update("17", "x")]),
+        **await chosen.slurm.release(["99", "17"]),
+    }
 
+    assert {job: str(error) for job, error in failed.items()} == {
+        "98": f"pyslurm: update 98: {refused}",
+        "99": f"pyslurm: release 99: {refused}",
+    }
     assert len(await chosen.slurm.jobs()) == 1
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 
@@ -29,7 +30,8 @@ def lives(pid_file: Path) -> bool:
 async def test_the_values_reach_scontrol_as_arguments_whatever_they_hold(programs: Path) -> None:
     put(programs / "scontrol", f'printf "%s\\n" "$@" > {programs}/seen')
 
-    await SlurmCommands().pin("17", ("n1", "n2"), "ilva:g0:1", "interleave:v1;role=$(reboot);state=placed")
+    note = "interleave:v1;role=$(reboot);state=placed"
+    assert await SlurmCommands().update([Update("17", note, ("n1", "n2"), "ilva:g0:1")]) == {}
 
     assert (programs / "seen").read_text().splitlines() == [
         "update",
@@ -115,7 +117,7 @@ async def test_the_first_component_of_a_heterogeneous_job_is_pinned_by_what_it_e
     put(programs / "scontrol", f'printf "%s\\n" "$@" > {programs}/seen')
     put(programs / "sinfo", 'printf "%s\\n" n1 n2 n3 n3')
 
-    await SlurmCommands().pin("20+0", ("n2",), "ilva:g0:1", "x")
+    await SlurmCommands().update([Update("20+0", "x", ("n2",), "ilva:g0:1")])
     assert (programs / "seen").read_text().splitlines()[1:3] == ["JobId=20+0", "ExcNodeList=n1,n3"]
     await SlurmCommands().unpin("20+0")
     assert (programs / "seen").read_text().splitlines()[1:] == ["JobId=20+0", "ExcNodeList="]
@@ -142,8 +144,8 @@ async def test_what_is_in_use_is_read_of_each_node(programs: Path, text: str, us
 async def test_a_refusal_comes_with_slurms_own_words(programs: Path) -> None:
     put(programs / "scontrol", 'echo "Invalid job id specified for job $2" >&2; exit 1')
 
-    with pytest.raises(SlurmFailed, match="release 17: exit code 1: Invalid job id specified for job 17"):
-        await SlurmCommands().release("17")
+    with pytest.raises(SlurmFailed, match="requeue 17: exit code 1: Invalid job id specified for job 17"):
+        await SlurmCommands().requeue("17")
 
 
 async def test_a_command_that_hangs_is_ended_at_its_deadline(programs: Path) -> None:

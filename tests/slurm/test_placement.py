@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ import pytest
 
 from lab import Cluster, LabError
 from lab.processes import wait_until
+from slurm_interleave.orchestrator.placement.ports import Update
+from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 from tests.slurm.members import (
     SCRIPT,
     SubmittedMember,
@@ -115,6 +118,24 @@ def test_a_pin_that_an_administrator_changed_is_put_right_before_the_job_starts(
     cluster.wait(job)
 
     assert cluster.job(job)["NodeList"] == node
+
+
+def test_of_many_changes_by_one_scontrol_each_is_made_or_refused_for_itself(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    jobs = [cluster.sbatch(["true"], options=["--hold", "--begin=now+1hour"]) for _ in range(5)]
+    names, unknown = [*jobs[:2], "99998", *jobs[2:], "99999"], ["99998", "99999"]
+    slurm = SlurmCommands(timeout_s=60)
+
+    updated = asyncio.run(slurm.update([Update(name, f"of-{name}") for name in names]))
+    released = asyncio.run(slurm.release(names))
+
+    assert sorted(updated) == sorted(released) == unknown
+    assert all("Invalid job id" in str(error) for error in (*updated.values(), *released.values()))
+    assert [cluster.job(job)["AdminComment"].strip() for job in jobs] == [f"of-{job}" for job in jobs]
+    assert not any(map(cluster.held, jobs))
+    assert asyncio.run(slurm.release(jobs)) == {}
 
 
 def updated(cluster: Cluster, job: str, *changes: str) -> bool:
