@@ -11,10 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SLURM ?= yes
 RELEASES ?= trixie forky
-# Half of their time tests wait for daemons, so there is one more at work than processors, and four at most.
 # A file's tests stay together, for what they share, in the order of the folders: the long ones are not the last.
-WORKERS := $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
-SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
