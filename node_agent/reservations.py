@@ -43,7 +43,8 @@ class Reservations:
         try:
             await asyncio.wait_for(self._answered(question), PROLOG_WAIT_S)
         except asyncio.TimeoutError:
-            return known
+            if question in self._questions:  # else the answer came while the disk was slow
+                return known
         finally:
             self._questions.pop(question, None)
         return self._state.reservations.get(job_id)
