@@ -60,14 +60,18 @@ class Reservations:
             self._ask(job_id, question)
 
     def take(self, reservations: Iterable[pb.Reservation], *, all_of_them: bool = False) -> None:
-        """Take what the orchestrator says."""
+        """Take what the orchestrator says. What it says again, unasked, has been taken by a start still."""
+        before = dict(self._state.reservations)
         if all_of_them:
             self._state.reservations.clear()
         for raw in reservations:
-            self._questions.pop(raw.question, None)
-            self._state.reservations[raw.job_id] = Reservation(
+            told = Reservation(
                 raw.job_id, raw.group, raw.role, tuple(raw.devices), raw.lane, tuple(raw.nodes)
             )
+            asked = self._questions.pop(raw.question, None) is not None
+            known = before.get(raw.job_id)
+            again = not asked and known is not None and told == replace(known, attempt="")
+            self._state.reservations[raw.job_id] = known if again and known is not None else told
         self._state.save()
         self._told.set()
 

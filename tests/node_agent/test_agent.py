@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
@@ -199,25 +198,6 @@ async def test_a_reservation_that_was_on_its_way_is_no_answer_to_the_question_of
     await start_job(folder, devices=None)
 
     assert list((await orchestrator.hears("started")).devices) == [0]
-
-
-async def test_a_question_that_was_lost_with_the_link_is_asked_again(
-    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
-) -> None:
-    """What the welcome says may have been sent before the job was placed anew."""
-    asked: list[int] = []
-    agent._reservations._ask = lambda _, question: bool(asked.append(question)) or True
-    starting = asyncio.create_task(agent._reservations.of("17"))
-    await asyncio.sleep(0)
-    agent._reservations.take([pb.Reservation(job_id="17", devices=[1])], all_of_them=True)
-    agent._reservations.ask_again()
-    agent._reservations.take([pb.Reservation(job_id="17", devices=[0], question=asked[-1])])
-
-    found = await starting
-
-    assert asked == [1, 1]
-    assert found is not None
-    assert found.devices == (0,)
 
 
 async def test_a_start_without_devices_says_what_to_do(
