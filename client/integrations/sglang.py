@@ -11,50 +11,28 @@ weights are kept with enable_weights_cpu_backup alone; what was not released may
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from slurm_interleave.client.core.errors import BadArgument, WrongState
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.integrations.engines import MovedEngine, attached
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.workload import Rank, Workload
+from slurm_interleave.client.workload import Rank
 
 
-class Released:
-    """An engine as the agent moves it. Both ways may be repeated."""
-
-    tags: Sequence[str] = ()
-    can_discard = True
-    arena_bytes = 0  # SGLang has host memory of its own
+class Released(MovedEngine):
+    """An engine that releases its memory."""
 
     def __init__(self, engine: Any, busy: Callable[[], bool]) -> None:
         """*busy*: not now."""
-        self._engine, self._busy = engine, busy
-        self._away = False
-        self._lock = threading.Lock()
-        self.workload: Workload | None = None
+        super().__init__(busy)
+        self._engine = engine
 
-    def suspend(self, tags: Sequence[str], *, discard: bool) -> None:
-        """Release the memory. Raises `WrongState`, and what SGLang does."""
-        with self._lock:
-            if self._busy():
-                raise WrongState("this process holds its lease and may be at work; yield first")
-            if not self._away:
-                self._engine.release_memory_occupation()
-                self._away = True
+    def _leave(self, *, discard: bool) -> None:
+        self._engine.release_memory_occupation()
 
-    def resume(self, tags: Sequence[str]) -> None:
-        """Take the memory again. Raises what SGLang does."""
-        with self._lock:
-            if self._away:
-                self._engine.resume_memory_occupation()
-                self._away = False
-
-    def close(self) -> None:
-        """Take no more commands, and take the memory again."""
-        if self.workload is not None:
-            self.workload.close()
-        self.resume(())
+    def _come_back(self) -> None:
+        self._engine.resume_memory_occupation()
 
 
 def attach(
@@ -73,7 +51,4 @@ def attach(
             "the engine would lose its weights: make it with enable_weights_cpu_backup=True, or attach it "
             "with discard=True if you push them before each use"
         )
-    attached = Released(engine, lambda: interleaver.lease is not None)
-    attached.workload = Workload.from_env(attached, rank)
-    interleaver.on_grant(lambda: attached.resume(()))
-    return attached
+    return attached(Released(engine, lambda: interleaver.lease is not None), interleaver, rank)

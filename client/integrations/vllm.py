@@ -14,23 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from slurm_interleave.client.core.errors import BadArgument, WrongState
+from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.integrations.engines import MovedEngine, attached
 from slurm_interleave.client.interleaver import Interleaver
-from slurm_interleave.client.workload import Rank, Workload
+from slurm_interleave.client.workload import Rank
 
 _LIMIT_S = 600.0
 
 
-class Engine:
-    """An engine as the agent moves it: away with all that it has, and back. Both may be repeated."""
-
-    tags: Sequence[str] = ()
-    can_discard = True  # weights that are pushed again before they are used
-    arena_bytes = 0  # vLLM has host memory of its own
+class Engine(MovedEngine):
+    """An engine that sleeps."""
 
     def __init__(
         self, engine: Any, busy: Callable[[], bool], loop: asyncio.AbstractEventLoop | None = None
@@ -40,39 +36,20 @@ class Engine:
             raise BadArgument(f"{type(engine).__name__} has no {missing[0]}: it is no vLLM that can sleep")
         if loop is None and inspect.iscoroutinefunction(engine.sleep):
             raise BadArgument("the engine is asynchronous: attach it with loop=asyncio.get_running_loop()")
-        self._engine, self._busy, self._loop = engine, busy, loop
-        self._away = False
-        self._lock = threading.Lock()
-        self.workload: Workload | None = None
+        super().__init__(busy)
+        self._engine, self._loop = engine, loop
 
-    def suspend(self, tags: Sequence[str], *, discard: bool) -> None:
-        """Sleep; *discard*: without the weights. Raises `WrongState`, and what vLLM does."""
-        with self._lock:
-            if self._busy():
-                raise WrongState("this process holds its lease and may be at work; yield first")
-            if self._away:
-                return
-            # An engine that serves others finishes what it has; in process nothing runs between two calls.
-            waits = self._loop is not None and "mode" in inspect.signature(self._engine.sleep).parameters
-            try:
-                self._do(self._engine.sleep, level=2 if discard else 1, **({"mode": "wait"} if waits else {}))
-            except BaseException:
-                self._do(self._engine.wake_up)
-                raise
-            self._away = True
+    def _leave(self, *, discard: bool) -> None:
+        # An engine that serves others finishes what it has; in process nothing runs between two calls.
+        waits = self._loop is not None and "mode" in inspect.signature(self._engine.sleep).parameters
+        try:
+            self._do(self._engine.sleep, level=2 if discard else 1, **({"mode": "wait"} if waits else {}))
+        except BaseException:
+            self._come_back()
+            raise
 
-    def resume(self, tags: Sequence[str]) -> None:
-        """Wake up. Raises what vLLM does."""
-        with self._lock:
-            if self._away:
-                self._do(self._engine.wake_up)
-                self._away = False
-
-    def close(self) -> None:
-        """Take no more commands, and wake up."""
-        if self.workload is not None:
-            self.workload.close()
-        self.resume(())
+    def _come_back(self) -> None:
+        self._do(self._engine.wake_up)
 
     def _do(self, call: Callable[..., Any], **arguments: Any) -> None:
         done = call(**arguments)
@@ -96,7 +73,4 @@ def attach(
     Each `acquire` of *interleaver* makes sure that it is awake. With an asynchronous engine call `acquire` in
     a thread of its own (`asyncio.to_thread`). Raises `BadArgument` for what cannot sleep.
     """
-    attached = Engine(engine, lambda: interleaver.lease is not None, loop)
-    attached.workload = Workload.from_env(attached, rank)
-    interleaver.on_grant(lambda: attached.resume(()))
-    return attached
+    return attached(Engine(engine, lambda: interleaver.lease is not None, loop), interleaver, rank)
