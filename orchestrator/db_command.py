@@ -33,7 +33,8 @@ def db(context: click.Context) -> None:
         context.exit(2)
 
 
-def _where(command: Command) -> Command:
+def database_options(command: Command) -> Command:
+    """Add the options that `database_of` takes."""
     for option in (
         click.option("--database", metavar="URL", help="Database instead of [orchestrator] database."),
         click.option("--config", metavar="FILE", help="Configuration instead of /etc/slurm/interleave.toml."),
@@ -43,7 +44,7 @@ def _where(command: Command) -> Command:
 
 
 @db.command()
-@_where
+@database_options
 def upgrade(config: str | None, database: str | None) -> None:
     """Bring the database to this release's schema; stop an older interleaved before."""
     with database_of(config, database, create=True) as opened:
@@ -55,7 +56,7 @@ def upgrade(config: str | None, database: str | None) -> None:
 
 
 @db.command()
-@_where
+@database_options
 @click.pass_context
 def check(context: click.Context, config: str | None, database: str | None) -> None:
     """List what is wrong with the schema or the rows; exit status 1 if there is anything."""
@@ -69,7 +70,7 @@ def check(context: click.Context, config: str | None, database: str | None) -> N
 
 
 @db.command()
-@_where
+@database_options
 @click.option(
     "--older-than",
     required=True,

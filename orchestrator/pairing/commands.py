@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import BadArgument
-from slurm_interleave.orchestrator.db_command import database_of
+from slurm_interleave.orchestrator.db_command import database_of, database_options
+from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.pairing.choice import (
     Candidate,
     Rater,
@@ -33,18 +34,8 @@ from slurm_interleave.orchestrator.pairing.profile import (
     workload_named,
 )
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 # Turns that are older weigh less than one in a thousand of new ones.
 _OLDEST_S = 10 * HALF_LIFE_S
-
-
-def _where(command: Command) -> Command:
-    for option in (
-        click.option("--database", metavar="URL", help="Database instead of [orchestrator] database."),
-        click.option("--config", metavar="FILE", help="Configuration instead of /etc/slurm/interleave.toml."),
-    ):
-        command = option(command)
-    return command
 
 
 @click.group()
@@ -53,7 +44,7 @@ def profile() -> None:
 
 
 @profile.command()
-@_where
+@database_options
 @click.argument("names", nargs=-1)
 def show(config: str | None, database: str | None, names: Sequence[str]) -> None:
     """List the profiles of NAMES, or all."""
@@ -67,7 +58,7 @@ def show(config: str | None, database: str | None, names: Sequence[str]) -> None
 
 
 @profile.command()
-@_where
+@database_options
 @click.argument("names", nargs=-1)
 def export(config: str | None, database: str | None, names: Sequence[str]) -> None:
     """Print the profiles of NAMES, or all, as JSON."""
@@ -76,13 +67,13 @@ def export(config: str | None, database: str | None, names: Sequence[str]) -> No
 
 
 @profile.command(name="import")
-@_where
+@database_options
 @click.argument("file", type=click.Path(path_type=Path))
 def import_(config: str | None, database: str | None, file: Path) -> None:
     """Keep the profiles of FILE (as export prints them) where nothing was learned of a workload."""
     del database
     kept = _kept(config)
-    new = by_name(parse(_json(file)))
+    new = by_name(parse(read_json(file)))
     target = Path(_config(config).profiles)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_suffix(".new")
@@ -92,7 +83,7 @@ def import_(config: str | None, database: str | None, file: Path) -> None:
 
 
 @click.command()
-@_where
+@database_options
 @click.option("--explain", "job_id", metavar="JOB", help="Rate each partner of JOB, in numbers.")
 @click.option("--jobs", "file", type=click.Path(path_type=Path), help="Jobs of a file, not the live ones.")
 def pair(config: str | None, database: str | None, job_id: str | None, file: Path | None) -> None:
@@ -131,7 +122,7 @@ def _candidates(
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Return the jobs to choose from, and the workloads of those of which nothing is known."""
     if file is not None:
-        return _jobs_of(_json(file)), {}
+        return _jobs_of(read_json(file)), {}
     known = by_name(_profiles(config, database))
     found, unknown = [], {}
     with database_of(config, database) as opened:
@@ -187,13 +178,6 @@ def _kept(config: str | None) -> dict[str, Profile]:
 
 def _config(config: str | None) -> PairingConfig:
     return load_section(PairingConfig, "pairing", config_path(config))
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise BadArgument(f"{path} is no JSON: {error}") from error
 
 
 def _named(found: Sequence[Profile], names: Sequence[str]) -> list[Profile]:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import EAGER, Rules
+from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.simulator.figures import Figures, figures
 from slurm_interleave.orchestrator.simulator.program import Cost, Job
 from slurm_interleave.orchestrator.simulator.traces import declared_jobs, from_sacct, jobs_in
@@ -47,7 +47,7 @@ def simulate(
     cost = Cost(*_pair(backend_cost, "--backend-cost")) if backend_cost else None
     found: list[Job] = []
     for path in traces:
-        found += _sacct_jobs(path, phases, cost) if sacct else jobs_in(_read(path), cost=cost)
+        found += _sacct_jobs(path, phases, cost) if sacct else jobs_in(read_json(path), cost=cost)
     if devices:
         found = [job for job in found if _devices(job) <= devices]
     found = found[:jobs] if jobs else found
@@ -64,13 +64,6 @@ def simulate(
 
 def _devices(job: Job) -> int:
     return max(len(place.nodes) * len(place.devices) for place in job.pools.values())
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise BadArgument(f"{path} is no JSON: {error}") from error
 
 
 def _pair(text: str | None, option: str) -> tuple[float, float]:
