@@ -106,8 +106,8 @@ def rehearse(profiles: Sequence[Profile], *, turns: int = _TURNS, seed: int = 1)
     slowest = max(profile.period_s for profile in profiles)
     horizon = max(_STEPS * slowest, turns / sum(1 / profile.period_s for profile in profiles))
     asks = [(dice.random() * p.period_s, number) for number, p in enumerate(profiles)]
-    begun, taken = {number: at for at, number in asks}, [[at] for at, _ in sorted(asks, key=_second)]
-    ready = [at for at, _ in sorted(asks, key=_second)]
+    begun = [at for at, _ in asks]
+    ready, taken = begun.copy(), [[at] for at in begun]
     ended = [list[float]() for _ in profiles]
     heapq.heapify(asks)
     free, last, busy, switching = 0.0, -1, 0.0, 0.0
@@ -132,10 +132,6 @@ def rehearse(profiles: Sequence[Profile], *, turns: int = _TURNS, seed: int = 1)
         for n, (ends, profile) in enumerate(zip(ended, profiles, strict=True))
     )
     return Forecast(slow, busy / max(free, horizon), switching / max(free, horizon))
-
-
-def _second(pair: tuple[float, int]) -> int:
-    return pair[1]
 
 
 def _varied(dice: random.Random, spread: float) -> float:

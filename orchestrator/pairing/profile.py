@@ -76,7 +76,7 @@ def learn(rows: Iterable[Slice], now: float) -> list[Profile]:
     """Return the profile of each workload that has enough turns; *now* in seconds since the Unix epoch."""
     found: dict[str, list[Slice]] = {}
     for row in rows:
-        if row.granted and row.ended >= row.granted and row.state is SliceState.YIELDED:
+        if row.granted and row.ended > row.granted and row.state is SliceState.YIELDED:
             found.setdefault(workload_of(row), []).append(row)
     learned = (_learned(name, turns, now) for name, turns in sorted(found.items()))
     return [profile for profile in learned if profile is not None]
@@ -87,18 +87,16 @@ def _devices(row: Slice) -> int:
 
 
 def _learned(name: str, rows: Sequence[Slice], now: float) -> Profile | None:
-    rows = [row for row in rows if row.ended > row.granted]
-    weights = [0.5 ** (max(0.0, now - row.ended) / HALF_LIFE_S) for row in rows]
     if len(rows) < LEAST_TURNS:
         return None
+    weights = [_weight(row.ended, now) for row in rows]
     holds = [row.ended - row.granted for row in rows]
     held = median(holds, weights)
     steps = _steps(rows)
     if not steps:
         return None
     period = max(held, median([step for step, _ in steps], [_weight(at, now) for _, at in steps]))
-    offs = [row.off_s for row in rows if row.off_s > 0]
-    away = statistics.median(offs) if offs else 0.0
+    away = _median([row.off_s for row in rows if row.off_s > 0])
     moved = [row for row in rows if row.switched]
     spread = _spread(holds) / held
     return Profile(

@@ -11,7 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from slurm_interleave.client.core.errors import BadArgument
@@ -21,16 +21,9 @@ from slurm_interleave.orchestrator.simulator.workloads import Workload, job_of, 
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A job, or *count* like it, of a trace; those of one *group* share devices. Seconds."""
+class Declared(Workload):
+    """A job that does that, or *count* like it, of a trace; those of one *group* share devices. Seconds."""
 
-    name: str
-    rollout_s: float
-    train_s: float
-    sync_s: float = 0.0
-    staleness: int = 0
-    two_pools: bool = False
-    colocated: bool = False
     steps: int = 50
     start_s: float = 0.0
     snapshot_s: float = 0.5
@@ -39,14 +32,6 @@ class Declared:
     group: str = "group"
     count: int = 1
     spread: float = 0.05
-
-    @property
-    def workload(self) -> Workload:
-        """What it does in a step."""
-        return Workload(
-            self.name, self.rollout_s, self.train_s, self.sync_s,
-            self.staleness, self.two_pools, self.colocated,
-        )  # fmt: skip
 
 
 def jobs_in(trace: Any, *, cost: Cost | None = None, limit: int = 0) -> list[Job]:
@@ -76,11 +61,11 @@ def declared_jobs(entries: Iterable[Declared], cost: Cost | None = None) -> list
                 raise BadArgument(f"two jobs of the trace are called {name}; give each a name of its own")
             places = {
                 pool: Place((f"{entry.group}-{pool}",), tuple(range(entry.devices)))
-                for pool in pools_of(entry.workload)
+                for pool in pools_of(entry)
             }
             own = cost or Cost(entry.snapshot_s, entry.restore_s)
             jobs[name] = job_of(
-                entry.workload, name, places, entry.steps,
+                entry, name, places, entry.steps,
                 cost=own, start_s=entry.start_s, spread=entry.spread,
             )  # fmt: skip
     return list(jobs.values())
@@ -106,8 +91,7 @@ def from_sacct(text: str, phases: Workload, cost: Cost, *, members: int = 2) -> 
             waiting.setdefault(int(found[1]), []).append((row[0], row[1], steps))
     return [
         Declared(
-            f"{job}.{name}", phases.rollout_s, phases.train_s, phases.sync_s, phases.staleness,
-            phases.two_pools, phases.colocated, steps, snapshot_s=cost.snapshot_s,
+            **vars(replace(phases, name=f"{job}.{name}")), steps=steps, snapshot_s=cost.snapshot_s,
             restore_s=cost.restore_s, devices=devices, group=f"{devices}x-{place // members}",
         )
         for devices, jobs in waiting.items()
