@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from types import TracebackType
-
-import sqlalchemy as sa
 
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.sql import check, migrate, rows, slices
 from slurm_interleave.sql.engine import explained, name, open_engine
 from slurm_interleave.sql.slices import SliceFilter
-from slurm_interleave.sql.tables import TABLES
+from slurm_interleave.sql.statements import all_rows
 
 
 class Database:
@@ -67,13 +64,11 @@ class Database:
         """Return the jobs that take turns now, each with its parts."""
         self.require_head()
         with explained(self._engine), self._engine.connect() as db:
-            found = [rows.Member(*row) for row in db.execute(_all(rows.Member))]
-            parts = [rows.Part(*row) for row in db.execute(_all(rows.Part))]
-        return [
-            (member, [p for p in parts if (p.job_id, p.group) == (member.job_id, member.group)])
-            for member in found
-            if not member.over
-        ]
+            found, parts = all_rows(db, rows.Member), all_rows(db, rows.Part)
+        of: dict[rows.Key, list[rows.Part]] = {}
+        for part in parts:
+            of.setdefault(rows.Key(part.job_id, part.group), []).append(part)
+        return [(one, of.get(rows.Key(one.job_id, one.group), [])) for one in found if not one.over]
 
     def require_head(self) -> None:
         """Raise `ConfigError` if its schema is not this release's."""
@@ -84,7 +79,3 @@ class Database:
                 f"database {self.name} is at revision {found or 'none'}, this release needs {migrate.HEAD}; "
                 "run: interleave db upgrade"
             )
-
-
-def _all(kind: type[rows.Member | rows.Part]) -> sa.Select[tuple[object, ...]]:
-    return sa.select(*(TABLES[kind].c[field.name] for field in fields(kind)))

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from slurm_interleave.sql.tables import instance
+from slurm_interleave.sql import rows
+from slurm_interleave.sql.tables import TABLES, instance
+
+RowType = TypeVar("RowType", bound=rows.Row)
+
+
+def all_rows(db: sa.Connection, kind: type[RowType]) -> list[RowType]:
+    """Return all rows of a kind."""
+    columns = [TABLES[kind].c[field.name] for field in fields(kind)]
+    return [kind(*found) for found in db.execute(sa.select(*columns)).all()]
+
 
 Change = Callable[["sa.Column[Any]", "sa.ColumnElement[Any]"], "sa.ColumnElement[Any]"]
 

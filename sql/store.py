@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,14 +14,13 @@ from slurm_interleave.sql import slices as reports
 from slurm_interleave.sql.days import added, day_of, pages
 from slurm_interleave.sql.engine import explained, failures, fill_log, name, open_engine, words, writing
 from slurm_interleave.sql.slices import PAGE, SliceFilter
-from slurm_interleave.sql.statements import Fence, TableStatements
+from slurm_interleave.sql.statements import Fence, RowType, TableStatements, all_rows
 from slurm_interleave.sql.tables import TABLES, days, instance, members, slices
 from slurm_interleave.sql.writer import Locked, Writer
 
 __all__ = ["PAGE", "Locked", "RowId", "SliceFilter", "Store", "last_yields_query", "row_id"]
 
 RowId = tuple[type[rows.Row], tuple[Any, ...]]
-RowType = TypeVar("RowType", bound=rows.Row)
 
 
 def row_id(row: rows.Row) -> RowId:
@@ -62,9 +60,8 @@ class Store:
 
     def all(self, kind: type[RowType]) -> list[RowType]:
         """Return all rows of a kind."""
-        columns = [TABLES[kind].c[field.name] for field in fields(kind)]
         with explained(self._engine), self._engine.connect() as db:
-            return [kind(*found) for found in db.execute(sa.select(*columns)).all()]
+            return all_rows(db, kind)
 
     def last_yields(self) -> dict[rows.Key, int]:
         """Return the epoch of the last lease that each live member yielded."""
