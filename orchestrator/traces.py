@@ -43,8 +43,7 @@ class Traces:
     def acquiring(self, request: pb.AcquireRequest, context: Any) -> Iterator[Span]:
         """Make a span of a call, below that of its caller."""
         parent = dict(context.invocation_metadata()).get(tracing.KEY, "")
-        about: dict[str, str | int | float] = {"job": request.job_id, "group": request.group}
-        about["phase"] = request.phase
+        about = {"job": request.job_id, "group": request.group, "phase": request.phase}
         # Not the current span: the call is a generator, which may be closed elsewhere.
         span = self._tracer.start_span(
             "interleave.queue", tracing.context_of(parent), attributes=tracing.attributes_of(about)
@@ -89,7 +88,7 @@ class Traces:
     def _end(self, traced: _Traced) -> None:
         cost, span = traced.switch.cost, traced.span
         moved = {"snapshot_s": cost.snapshot_s, "restore_s": cost.restore_s, "bytes": cost.bytes}
-        span.set_attributes(tracing.attributes_of({**moved}))
+        span.set_attributes(tracing.attributes_of(moved))
         if traced.switch.culprits:
             reasons = "; ".join(f"job {key.job_id}: {why}" for key, why in traced.switch.culprits.items())
             span.set_status(Status(StatusCode.ERROR, reasons))

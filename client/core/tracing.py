@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -117,7 +117,7 @@ def told(error: str, **attributes: str | int | float) -> None:
         get_current_span().set_status(Status(StatusCode.ERROR, error))
 
 
-def attributes_of(values: dict[str, str | int | float]) -> dict[str, str | int | float]:
+def attributes_of(values: Mapping[str, str | int | float]) -> dict[str, str | int | float]:
     """Return *values* with the names that our attributes have."""
     return {f"interleave.{key}": value for key, value in values.items()}
 

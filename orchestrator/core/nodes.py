@@ -70,9 +70,9 @@ class Nodes:
             if told.get((part.job_id, part.group)) != part.attempt:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
         for job in event.jobs:
-            self._drained_on(event.node, job, event.at)
+            self._drained_on(event.node, job, event.at)  # before what the agent reports of its state is taken
             self.register(event.node, job, event.at, hello=True)
-            self._drained_on(event.node, job, event.at)
+            self._drained_on(event.node, job, event.at)  # an attempt that was not known before
         self._touch(event.node)
         self._switches.node_up(event.node)
         self._clears.node_up(event.node)

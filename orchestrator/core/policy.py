@@ -42,11 +42,11 @@ class Policy(ABC):
         self.ageing_s = ageing_s
 
     def linger_s(self, move_s: float, limit_s: float) -> float:
-        """Return for how long a last holder may be expected to stay away if it is to be waited for.
+        """Return for how long a last holder may stay away if one who lingers is to wait for it.
 
         *move_s* is what it takes to save its context and bring it back, *limit_s* the site's `linger_s`.
         """
-        return limit_s if self.lingers else 0.0
+        return limit_s
 
     @abstractmethod
     def lot(self, standing: Standing) -> Lot:
