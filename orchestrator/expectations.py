@@ -21,7 +21,8 @@ class Expectations:
     def of(self, calls: Iterable[CallId]) -> Mapping[CallId, float]:
         """Return the seconds until the grant, for those of *calls* of whom they are known."""
         state, now = self._core.state, self._clock()
-        keys = {call: state.callers[call] for call in calls if call in state.callers}
+        members = {call: state.attached.member(call) for call in calls}
+        keys = {call: key for call, key in members.items() if key is not None}
         waits = self._core.forecast.waits(dict.fromkeys(keys.values()), now, LOOKED_AT)
         for key, wait_s in waits.items():
             asked = state.waiters[key].requested

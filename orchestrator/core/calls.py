@@ -64,9 +64,9 @@ class Calls:
         new = claim is None
         if claim is None:
             claim = self._queue(event, wanted)
-        state.attach(claim, {event.call})
+        state.attached.add(claim, {event.call})
         if not event.silent:
-            state.listeners.add(event.call)
+            state.attached.listeners.add(event.call)
         asker = state.askers.get(claim, Asker(event.name, bool(event.name)))
         held = asker.held.union(key for key in keys if key in state.leases)
         state.askers[claim] = Asker(event.name or asker.name, asker.alone and event.name == asker.name, held)
@@ -78,21 +78,21 @@ class Calls:
 
         Other leases were not made for this call, so its end must not end them; nor must theirs, from now on.
         """
-        calls = self._state.calls.get(keys[0])
-        unheard = bool(calls and calls <= self._state.away.keys())
+        calls = self._state.attached.of(keys[0])
+        unheard = bool(calls and calls <= self._state.attached.away.keys())
         for key in keys:
             self._state.hear(key, event.name, event.at, alone=unheard and bool(event.name))
         if unheard:
-            self._state.attach(keys[0], {event.call})
+            self._state.attached.add(keys[0], {event.call})
         else:
             self._state.heard.update(keys)
 
     def away(self, event: ev.Away) -> None:
         """Keep the place of a caller for a while, and the lease that he has not heard of."""
-        state, key = self._state, self._state.callers.get(event.call)
+        state, key = self._state, self._state.attached.member(event.call)
         if key is None:
             return
-        state.away[event.call] = event.cut
+        state.attached.away[event.call] = event.cut
         state.out.append(WakeMe(ev.Cancel(event.at + RETURN_GRACE_S, event.call)))
         if key in state.waiters:
             state.touch(state.claimed_devices(key))
@@ -161,8 +161,8 @@ class Calls:
 
         New holders of whom nobody heard, by this call or a later one, give their grant back.
         """
-        state, key = self._state, self._state.detach(event.call)
-        if key is None or state.calls.get(key):
+        state, key = self._state, self._state.attached.drop(event.call)
+        if key is None or state.attached.of(key):
             if key in state.waiters:
                 state.touch(state.claimed_devices(key))  # who remains may be cut off
             return None

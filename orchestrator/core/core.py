@@ -136,7 +136,7 @@ class Core:
         if waiter is None:
             return
         self.state.touch(self.state.claimed_devices(key))
-        if waiter.seq == event.seq and not (self.state.calls.get(key) or waiter.told):
+        if waiter.seq == event.seq and not (self.state.attached.of(key) or waiter.told):
             self.state.refuse(key, JobEnded(f"{key}: its caller did not come back"))
 
     def _finish(self, at: float) -> list[Command]:
@@ -193,7 +193,7 @@ class Core:
     def _tell_places(self, devices: dict[Device, None], at: float) -> None:
         """Tell those at the head of the touched queues, and who has just asked, where they stand now."""
         asked, self._asked = self._asked, {}
-        if not self.state.listeners:
+        if not self.state.attached.listeners:
             return
         heads = [key for key in self.order.heads(devices, TOLD_PLACES, at) if self._listeners_of(key)]
         places = self.turns.places(heads, at) if heads else {}
@@ -206,4 +206,4 @@ class Core:
                 self.state.out.append(Place(self._listeners_of(key), *place))
 
     def _listeners_of(self, key: Key) -> frozenset[ev.CallId]:
-        return frozenset(self.state.listeners.intersection(self.state.calls.get(key, ())))
+        return frozenset(self.state.attached.listeners.intersection(self.state.attached.of(key)))

@@ -33,7 +33,7 @@ class Order:
         if not crowds:
             return None
         self._lines.update(now)
-        if state.stopped or state.away:
+        if state.stopped or state.attached.away:
             return next((rank.key for rank in self._walk(crowds) if self._can_act(rank.key)), None)
         pressed = self._pressed(crowds)
         if len(crowds) == 1 and not pressed:
@@ -100,10 +100,10 @@ class Order:
 
     def _can_act(self, key: Key) -> bool:
         """Tell whether *key* may hold up others: not if it is stopped, or all its callers were cut off."""
-        state, calls = self._state, self._state.calls.get(key)
+        state, calls = self._state, self._state.attached.of(key)
         if key.job_id in state.stopped:
             return False
-        return not calls or bool(state.waiters[key].told) or not all(map(state.away.get, calls))
+        return not calls or bool(state.waiters[key].told) or not all(map(state.attached.away.get, calls))
 
     def next_seq(self, devices: list[Device], pass_by: dict[Key, Key]) -> int:
         """Return the number of a new waiter: the last, or just before those of *pass_by* in its queues."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
 from slurm_interleave.client.core.states import Attendance, Context, SliceState
+from slurm_interleave.orchestrator.core.attached import Attached
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse, Verb
 from slurm_interleave.orchestrator.core.company import UNSHARED, Company, Shared
@@ -71,10 +72,7 @@ class State:
         self.ended: list[tuple[Key, Lease, float]] = []  # leases that ended in this event
         self.leases: dict[Key, Lease] = {}
         self.yielded = dict(remembered.yielded)
-        self.calls: dict[Key, set[CallId]] = {}
-        self.callers: dict[CallId, Key] = {}
-        self.listeners: set[CallId] = set()  # callers who wait and are told their places
-        self.away: dict[CallId, bool] = {}  # callers who are expected back; whether they are passed over
+        self.attached = Attached()
         self.nodes_up: set[str] = set()
         self.book = DeviceBook()
         self._company = Company()
@@ -252,30 +250,7 @@ class State:
         self.book.dequeue(key, devices)
         self.touch(devices)
         self._emit(Drop(waiter), *waiter.keys)
-        return self._detach_all(key)
-
-    def attach(self, key: Key, calls: Iterable[CallId]) -> None:
-        """Note that *calls* wait for *key*, or were answered by its lease."""
-        for call in calls:
-            self.calls.setdefault(key, set()).add(call)
-            self.callers[call] = key
-
-    def detach(self, call: CallId) -> Key | None:
-        """Forget *call*; return the member that it stood for."""
-        key = self.callers.pop(call, None)
-        self.listeners.discard(call)
-        self.away.pop(call, None)
-        if key is not None:
-            self.calls[key].discard(call)
-        return key
-
-    def _detach_all(self, key: Key) -> frozenset[CallId]:
-        calls = frozenset(self.calls.pop(key, ()))
-        for call in calls:
-            del self.callers[call]
-            self.listeners.discard(call)
-            self.away.pop(call, None)
-        return calls
+        return self.attached.drop_all(key)
 
     def put_lease(self, lease: Lease) -> None:
         """Make a member the holder of its devices."""
@@ -304,7 +279,7 @@ class State:
         lease = self.leases.pop(key)
         self.heard.discard(key)
         self.told_at.pop(key, None)
-        self._detach_all(key)
+        self.attached.drop_all(key)
         freed = [device for device in self.devices(key) if self.book.holders.get(device) == key]
         self.touch(freed)
         for device in freed:

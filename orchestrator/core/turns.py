@@ -39,7 +39,7 @@ class Turns:
         if key is None:
             return None
         devices = state.claimed_devices(key)
-        if not (state.calls.get(key) or state.waiters[key].told) or self.obstacle(key, devices, at):
+        if not (state.attached.of(key) or state.waiters[key].told) or self.obstacle(key, devices, at):
             return None
         save, load = self._foreign_contexts(key, devices), self._saved_contexts(key)
         if save and self._lingers(key, save, at):
@@ -178,7 +178,7 @@ class Turns:
         for lease in leases:
             state.put_lease(lease)
         # Kept until the lease ends: if they all vanish unanswered, the grant is given back.
-        state.attach(key, calls)
+        state.attached.add(key, calls)
         state.granted_with[key] = waiter.keys
         for member in waiter.keys:
             if calls:

@@ -23,7 +23,7 @@ async def no_place_is_kept(orchestrator: Orchestrator) -> None:
     """Wait until the orchestrator keeps no place for anybody any more."""
 
     async def so() -> bool:
-        return not orchestrator.arbiter.core.state.away
+        return not orchestrator.arbiter.core.state.attached.away
 
     await eventually(so)
 

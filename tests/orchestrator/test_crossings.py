@@ -201,12 +201,12 @@ async def test_a_cut_of_the_network_keeps_the_place_and_the_retry_resumes_it(
         await client.waiting(1)
         third = asyncio.ensure_future(client.granted("c"))
         await client.waiting(2)
-        place, before = state.waiters[B].seq, set(state.calls[B])
+        place, before = state.waiters[B].seq, set(state.attached.of(B))
 
         line.cut()
 
         async def back() -> bool:
-            return bool(state.calls[B] - before)
+            return bool(state.attached.of(B) - before)
 
         await eventually(back)
         assert state.waiters[B].seq == place

@@ -98,7 +98,7 @@ def in_part(true: Any, turns: Turns, key: rows.Key, at: float) -> None:
     if waiter.also:
         keeping, asker, calls = state.keeping[key], state.askers.get(key), state.drop_waiter(key)
         state.put_waiter(replace(waiter, also=()), keeping)
-        state.attach(key, calls)
+        state.attached.add(key, calls)
         if asker is not None:
             state.askers[key] = asker
     true(turns, key, at)

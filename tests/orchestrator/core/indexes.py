@@ -27,7 +27,7 @@ def expect_true_indexes(core: Core, now: float) -> None:
     devices = {device for key in core.state.members for device in core.state.devices(key)}
     claims = {key: frozenset(core.state.claimed_devices(key)) for key in core.state.waiters}
     ranks = {key: rank(core, key, now) for key in claims}
-    assert core.state.listeners <= core.state.callers.keys()
+    assert all(call in core.state.attached for call in core.state.attached.listeners)
     for device in devices:
         expect_true_depth(core, [device], claims)
         expect_true_order(core, device, [key for key in claims if device in claims[key]], ranks, now)
@@ -101,8 +101,8 @@ def expect_true_order(core: Core, device: Device, waiting: list[Key], ranks: Ran
 
 def can_act(core: Core, key: Key) -> bool:
     state = core.state
-    calls = state.calls.get(key, set())
-    cut_off = calls and not state.waiters[key].told and all(state.away.get(call) for call in calls)
+    calls = state.attached.of(key)
+    cut_off = calls and not state.waiters[key].told and all(state.attached.away.get(call) for call in calls)
     return key.job_id not in state.stopped and not cut_off
 
 

@@ -32,7 +32,7 @@ NAMES = "ABCDEFGH"
 def changes(bench: Turns, key: Key, data: st.DataObject) -> list[ev.Event]:
     """Return something that may happen to the member *key*."""
     now, (job, group) = bench.now, key
-    call, calls = bench.new_call(), sorted(bench.core.state.calls.get(key, ()))
+    call, calls = bench.new_call(), sorted(bench.core.state.attached.of(key))
     also = ("h",) if job in "AB" and group == "g" and data.draw(st.booleans()) else ()
     acquire = ev.Acquire(now, job, group, "", call, also, data.draw(st.booleans()))
     possible: list[list[ev.Event]] = [
