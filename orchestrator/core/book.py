@@ -109,6 +109,10 @@ class DeviceBook:
         """Return the same for one device."""
         return tuple(self._crowds.get(device, ()))
 
+    def apart(self, devices: Iterable[Device]) -> Iterable[Device]:
+        """Return one of all *devices* that have the same waiters: who is first is the same at each."""
+        return {self.crowds_at(device): device for device in devices}.values()
+
     def _want(self, key: Key, devices: Crowd) -> None:
         before = self._wanted.pop(key, frozenset())
         self._count(key, before, -1)

@@ -144,19 +144,22 @@ class Core:
         state, looked_at = self.state, dict[Device, None]()
         self._leases_ended(at)
         while state.dirty:
-            device = next(iter(state.dirty))
-            del state.dirty[device]
-            looked_at[device] = None
-            granted = self.turns.look(device, at)
-            if granted is not None:
-                self._told.pop(granted, None)
-                for key in state.granted_with[granted]:
-                    self.limits.granted(key)
-                    self._absences.granted(key, at)
+            dirty, state.dirty = state.dirty, {}
+            looked_at.update(dirty)
+            for device in state.book.apart(dirty):
+                self._look(device, at)
         self._tell_places(looked_at, at)
         self.state.out += map(GroupChanged, self.standings.update(self.state.take_changed(), at))
         out, state.out = state.out, []
         return out
+
+    def _look(self, device: Device, at: float) -> None:
+        granted = self.turns.look(device, at)
+        if granted is not None:
+            self._told.pop(granted, None)
+            for key in self.state.granted_with[granted]:
+                self.limits.granted(key)
+                self._absences.granted(key, at)
 
     def _leases_ended(self, at: float) -> None:
         """Learn from the leases that ended, and save at once what is not wanted next."""

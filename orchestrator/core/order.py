@@ -40,6 +40,10 @@ class Order:
             return self._lines[crowds[0]].first().key
         return min((*pressed, *(self._lines[crowd].first() for crowd in crowds))).key
 
+    def leads(self, key: Key, devices: Iterable[Device], now: float) -> bool:
+        """Tell whether *key* is first at each of *devices*."""
+        return all(self.first(device, now) == key for device in self._state.book.apart(devices))
+
     def would_pass(self, key: Key, waiter: Key, at: float) -> bool:
         """Tell whether *key*, resident now, came before *waiter* if it asked at *at*, all else unchanged."""
         return self._lines.of(waiter).rank(waiter).weight >= self._lines.weight_if_asked(key, at)

@@ -90,9 +90,9 @@ class Turns:
         if key.job_id in state.stopped:
             saved = key.job_id in state.draining
             return "the job's processes are being saved" if saved else "the job is suspended in Slurm"
-        for device in devices:
-            if device in book.holders or device in book.switching or self._order.first(device, at) != key:
-                return "other jobs come first"
+        busy = any(device in book.holders or device in book.switching for device in devices)
+        if busy or not self._order.leads(key, devices, at):
+            return "other jobs come first"
         if key in self._switches.active:
             return "the switch of its earlier acquire is not over"
         if self._switches.not_before.get(key, 0.0) > at:

@@ -129,7 +129,8 @@ class World:
                 call = next(self._numbers)
                 self._calls[call] = (name, step.pool)
                 run.asked[step.pool] = now
-                self._tell(ev.Acquire(now, name, run.groups[step.pool], step.phase, ev.CallId(call)), now)
+                ask = ev.Acquire(now, name, run.groups[step.pool], step.phase, ev.CallId(call), silent=True)
+                self._tell(ask, now)
                 return
             else:
                 self._yield(run, step, now)
