@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from slurm_interleave.orchestrator.simulator.workloads import Workload
 from slurm_interleave.orchestrator.simulator.world import World
 
 _SHOWN = 20
+_jobs: Sequence[Job] = ()  # in a process of `compare`
 
 
 @click.command()
@@ -55,11 +58,27 @@ def simulate(
         raise BadArgument("two jobs of the traces have the same name; simulate them one after the other")
     if not found:
         raise BadArgument("the traces have no job that runs for at least one step")
-    results = {
-        name: figures(found, World(found, Rules(policy=name, eager=eager)).run())
-        for name in dict.fromkeys((policy, "fifo"))
-    }
+    results = compare(found, [Rules(policy=name, eager=eager) for name in dict.fromkeys((policy, "fifo"))])
     click.echo(_as_json(results) if as_json else _as_text(results, len(found)))
+
+
+def compare(jobs: Sequence[Job], rules: Sequence[Rules]) -> dict[str, Figures]:
+    """Return what *jobs* come to under each of *rules*, by policy; each has a process of its own.
+
+    Raises what a simulation raises, in the order of *rules*.
+    """
+    context = multiprocessing.get_context("fork")  # programs are closures, which are inherited alone
+    with ProcessPoolExecutor(len(rules), context, _inherit, (jobs,)) as pool:
+        return dict(zip((rule.policy for rule in rules), pool.map(_simulated, rules), strict=True))
+
+
+def _inherit(jobs: Sequence[Job]) -> None:
+    global _jobs
+    _jobs = jobs
+
+
+def _simulated(rules: Rules) -> Figures:
+    return figures(_jobs, World(_jobs, rules).run())
 
 
 def _devices(job: Job) -> int:

@@ -77,27 +77,34 @@ def _yields_last(rows: Sequence[Hold]) -> bool:
     return False
 
 
-def jobs_of(holds: Iterable[Hold], *, asynchronous: bool = False, cost: Cost | None = None) -> list[Job]:
+def jobs_of(
+    holds: Iterable[Hold],
+    places: Mapping[str, Place] | None = None,
+    *,
+    asynchronous: bool = False,
+    cost: Cost | None = None,
+) -> list[Job]:
     """Return the jobs of a record; *cost*: of each move, in place of the recorded ones.
 
-    In an *asynchronous* job the rollouts go on while its trainer waits: its batches come when they came in
-    the record, however late the turns before were.
+    *places*: where each pool is; by default each is a device of its own. In an *asynchronous* job the
+    rollouts go on while its trainer waits: its batches come when they came in the record, however late the
+    turns before were.
     """
-    holds, jobs = list(holds), []
-    pools = {hold.pool: Place((f"node-{hold.pool}",)) for hold in holds}
-    begin = min(hold.asked for hold in holds)
-    for name in sorted({hold.job for hold in holds}):
-        own = [hold for hold in holds if hold.job == name]
-        make = _buffered if asynchronous else _chained
-        jobs.append(
-            Job(
-                name,
-                {pool: pools[pool] for pool in dict.fromkeys(hold.pool for hold in own)},
-                make(own, begin, cost),
-                start_s=own[0].asked - begin,
-            )
+    jobs: dict[str, list[Hold]] = {}
+    for hold in holds:
+        jobs.setdefault(hold.job, []).append(hold)
+    pools = places or {hold.pool: Place((f"node-{hold.pool}",)) for own in jobs.values() for hold in own}
+    begin = min(hold.asked for own in jobs.values() for hold in own)
+    make = _buffered if asynchronous else _chained
+    return [
+        Job(
+            name,
+            {pool: pools[pool] for pool in dict.fromkeys(hold.pool for hold in own)},
+            make(own, begin, cost),
+            start_s=own[0].asked - begin,
         )
-    return jobs
+        for name, own in sorted(jobs.items())
+    ]
 
 
 def _cost_of(hold: Hold, following: Hold | None, cost: Cost | None) -> Cost:

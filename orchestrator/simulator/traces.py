@@ -1,6 +1,7 @@
 """Traces in files: recorded holds, declared jobs, and what sacct knows of jobs that ran.
 
-Each file is one JSON object. `timesliced` is a record (see records.py). `jobs` declares jobs:
+Each file is one JSON object. `timesliced` is a record (see records.py), `slices` what `sinterleave --json`
+prints (see slices.py). `jobs` declares jobs:
 `{"name", "rollout_s", "train_s", "sync_s", "staleness", "two_pools", "colocated", "steps", "start_s",
 "snapshot_s", "restore_s", "devices", "group", "count", "spread"}`. What is left out is as in `Declared`.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.orchestrator.simulator.program import Cost, Job, Place
 from slurm_interleave.orchestrator.simulator.records import holds_of, jobs_of
+from slurm_interleave.orchestrator.simulator.slices import holds_in, places_of
 from slurm_interleave.orchestrator.simulator.workloads import Workload, job_of, pools_of
 
 
@@ -40,14 +42,19 @@ def jobs_in(trace: Any, *, cost: Cost | None = None, limit: int = 0) -> list[Job
     Raises `BadArgument` where the trace cannot be read.
     """
     if not isinstance(trace, Mapping):
-        raise BadArgument("a trace is one JSON object, with `jobs` or with `timesliced`")
+        raise BadArgument("a trace is one JSON object, with `jobs`, `slices` or `timesliced`")
     if "timesliced" in trace:
         mode = str(_table(trace.get("meta", {}), "meta").get("mode", ""))
         jobs = jobs_of(holds_of(trace), asynchronous="async" in mode, cost=cost)
+    elif "slices" in trace:
+        holds = holds_in(_list(trace["slices"], "slices"))
+        jobs = jobs_of(holds, places_of(holds), cost=cost) if holds else []
     elif "jobs" in trace:
-        jobs = declared_jobs([_declared(entry) for entry in _list(trace["jobs"])], cost)
+        jobs = declared_jobs([_declared(entry) for entry in _list(trace["jobs"], "jobs")], cost)
     else:
-        raise BadArgument("a trace has `jobs` (declared) or `timesliced` (recorded); this has neither")
+        raise BadArgument(
+            "a trace has `jobs` (declared), `slices` (of sinterleave --json) or `timesliced` (recorded)"
+        )
     return jobs[:limit] if limit else jobs
 
 
@@ -124,7 +131,7 @@ def _table(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _list(value: Any) -> Sequence[Any]:
+def _list(value: Any, what: str) -> Sequence[Any]:
     if not isinstance(value, list):
-        raise BadArgument(f"`jobs` of the trace is {value!r}, and must be a list")
+        raise BadArgument(f"`{what}` of the trace is {value!r}, and must be a list")
     return value

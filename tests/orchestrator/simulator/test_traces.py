@@ -80,7 +80,7 @@ def test_the_batches_of_an_asynchronous_job_do_not_wait_for_its_turns() -> None:
     ("trace", "why"),
     [
         ([], "one JSON object"),
-        ({"x": 1}, "neither"),
+        ({"x": 1}, "recorded"),
         ({"timesliced": {}}, "not a record"),
         ({"timesliced": {"holds": []}}, "no holds"),
         ({"timesliced": {"holds": [{"job": "A", "pool": "p"}]}}, "acquired_s"),
