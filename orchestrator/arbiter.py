@@ -19,8 +19,8 @@ from slurm_interleave.orchestrator.callers import Callers
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.expectations import Expectations
 from slurm_interleave.orchestrator.recorder import Recorder
 from slurm_interleave.orchestrator.watchers import Watcher

@@ -38,7 +38,7 @@ class RegisteredMembers:
         # A held or suspended job has priority 0, which says nothing of its weight.
         weight = job.priority if job.priority > 0 else known or 0
         suspended = "SUSPENDED" in job.states
-        if members and suspended != (job.job_id in state.suspended):
+        if members and suspended != (job.job_id in state.pauses.suspended):
             yield ev.Suspended(now, job.job_id, suspended)
         if members and (nameless or weight not in (0, known)):
             yield ev.Weigh(now, job.job_id, weight, job.account)

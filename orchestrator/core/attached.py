@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from typing import NamedTuple
 
 from slurm_interleave.orchestrator.core.events import CallId
 from slurm_interleave.sql.rows import Key
+
+
+class Asker(NamedTuple):
+    """Who waits: *name* and *alone* are as `heard_by` and `alone` of a lease."""
+
+    name: str = ""
+    alone: bool = False
+    held: frozenset[Key] = frozenset()  # members that he asked for, and that his job held already
 
 
 class Attached:

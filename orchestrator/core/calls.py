@@ -12,9 +12,10 @@ from slurm_interleave.client.core.errors import (
 )
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.attached import Asker
 from slurm_interleave.orchestrator.core.commands import Grant, WakeMe, Yielded
 from slurm_interleave.orchestrator.core.order import Order
-from slurm_interleave.orchestrator.core.state import Asker, State
+from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key, Lease, Waiter
 

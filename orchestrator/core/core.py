@@ -15,8 +15,9 @@ from slurm_interleave.orchestrator.core.limits import Limits
 from slurm_interleave.orchestrator.core.nodes import Nodes
 from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.policy import policy_called
+from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.core.state import Remembered, State
+from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.status import Standings
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.trespass import Trespasses
@@ -79,7 +80,9 @@ class Core:
                 self._timer(event)
             case ev.Revoke() | ev.Clear():
                 self._operator(event)
-            case ev.Weigh() | ev.Suspended() | ev.Draining():
+            case ev.Draining():
+                self.nodes.draining(event)
+            case ev.Weigh() | ev.Suspended():
                 self._word.handle(event)
             case _:
                 self._node(event)

@@ -230,8 +230,8 @@ class Draining:
 
     at: float
     job_id: str
+    node: str
     draining: bool
-    node: str = ""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Forecast:
     def _of_queue(
         self, devices: Crowd, wanted: Collection[Key], at: float, most: int | None
     ) -> Iterator[tuple[Key, float]]:
-        left, keys, stopped = set(wanted), dict[Key, None](), self._state.stopped
+        left, keys, stopped = set(wanted), dict[Key, None](), self._state.pauses.jobs
         for key, _ in self._order.walk(devices, at):
             if key.job_id not in stopped:
                 keys[key] = None
@@ -102,7 +102,7 @@ class Forecast:
     def _rest_s(self, holder: Key, at: float) -> float:
         """Return how long *holder* will hold from now on."""
         lease, state = self._state.leases[holder], self._state
-        if holder.job_id in state.stopped or state.members[holder].fault:
+        if holder.job_id in state.pauses.jobs or state.members[holder].fault:
             return NOT_KNOWN
         return _rest_s(self._habits.hold(holder, lease.phase), at - lease.granted)
 

@@ -57,7 +57,7 @@ class Limits:
             ]
             state.note("lease.overdue", key, f"held {at - lease.granted:.0f} s while {waiting} wait")
         # A suspended job cannot hear that it is asked.
-        if self._rules.force and (at >= by or key.job_id in state.suspended):
+        if self._rules.force and (at >= by or key.job_id in state.pauses.suspended):
             self.revoke(key, at)
 
     def revoke(self, key: Key, at: float) -> None:

@@ -70,20 +70,17 @@ class Nodes:
             if told.get((part.job_id, part.group)) != part.attempt:
                 self.part_over(event.node, part.job_id, part.attempt, event.at)
         for job in event.jobs:
-            self._drained_on(event.node, job, event.at)  # before what the agent reports of its state is taken
             self.register(event.node, job, event.at, hello=True)
-            self._drained_on(event.node, job, event.at)  # an attempt that was not known before
         self._touch(event.node)
         self._switches.node_up(event.node)
         self._clears.node_up(event.node)
 
-    def _drained_on(self, node: str, job: ev.Registration, at: float) -> None:
-        """Whether a job is being saved its agent knows, whatever became of the order and its answer."""
-        if not (job.being_saved or job.job_id in self._state.draining):
-            return
-        part = self._state.parts.get(Key(job.job_id, job.group), {}).get(node)
-        if part is not None and part.attempt == job.attempt:
-            self._word.handle(ev.Draining(at, job.job_id, job.being_saved, node))
+    def draining(self, event: ev.Draining) -> None:
+        """An agent begins to save a job, or has ended; of the attempt that it names, if that is put aside."""
+        for place, job in self._aside.items():
+            if (place[0], job.job_id) == (event.node, event.job_id):
+                self._aside[place] = replace(job, being_saved=event.draining)
+        self._word.handle(event)
 
     def down(self, node: str) -> None:
         """The agent is away: nothing can be moved there until it is back."""
@@ -100,8 +97,9 @@ class Nodes:
     def register(self, node: str, job: ev.Registration, at: float, *, hello: bool = False) -> None:
         """A job is on *node*; the same attempt again changes only where its device state is."""
         state, key = self._state, Key(job.job_id, job.group)
+        before = self._aside.pop((node, key), None)  # what is said now is newer
         if self._is_stale(node, key, job, hello=hello):
-            if hello:
+            if hello or before is not None:
                 self._aside[node, key] = job
             return
         earlier = state.parts.get(key, {}).get(node)
@@ -109,13 +107,15 @@ class Nodes:
             self.part_over(node, earlier.job_id, earlier.attempt, at)
         if node not in state.parts.get(key, {}):
             self._join(node, job, at)
-        state.resumed(job.attempt, key, job.resumed_token_sha256)
+        if job.being_saved or (hello and state.pauses.is_being_saved(job.job_id, node)):
+            # Its agent knows, whatever became of the order and its answer.
+            self._word.handle(ev.Draining(at, job.job_id, node, job.being_saved))
+        state.tokens.resumed(job.attempt, key, job.resumed_token_sha256)
         self._reported(key, node, job.context, job.bytes, job.fault)
         self._absences.reported(key, node, job.attendance, at)
 
     def _join(self, node: str, job: ev.Registration, at: float) -> None:
         state, key = self._state, Key(job.job_id, job.group)
-        state.draining.discard(job.job_id)
         member = state.members.get(key)
         if member is None or member.over or self._is_another_run(key, job):
             self._start_again(key, job, at)
@@ -170,8 +170,7 @@ class Nodes:
         """Register what was put aside, once the run that stood in its way is over."""
         for (node, key), job in list(self._aside.items()):
             if not self._is_stale(node, key, job, hello=True):
-                self._drop_aside(node, job.attempt)
-                self.register(node, job, at)
+                self.register(node, job, at, hello=True)
 
     def _start_again(self, key: Key, job: ev.Registration, at: float) -> None:
         """Make the member anew. A part on a node of the new run, whose agent is here, belongs to that run
@@ -212,8 +211,6 @@ class Nodes:
             state.set_context(key, node, Context.UNKNOWN, size, state.parts[key][node].operation)
             return
         lease, known = state.leases.get(key), state.parts[key][node].context
-        if context is Context.RESIDENT and lease is None and key.job_id in state.draining:
-            context = Context.UNKNOWN  # as it is until the drain is over
         if context is Context.NONE and (lease is not None or known in _MAY_BE_THERE):
             # Since the agent looked, it may have held and yielded; or the agent cannot see. A snapshot will.
             context = Context.RESIDENT

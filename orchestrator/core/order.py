@@ -33,7 +33,7 @@ class Order:
         if not crowds:
             return None
         self._lines.update(now)
-        if state.stopped or state.attached.away:
+        if state.pauses.jobs or state.attached.away:
             return next((rank.key for rank in self._walk(crowds) if self._can_act(rank.key)), None)
         pressed = self._pressed(crowds)
         if len(crowds) == 1 and not pressed:
@@ -60,7 +60,7 @@ class Order:
     def ahead(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
         """Return the jobs with waiters that come before *key* at *devices*, its own job maybe among them."""
         self._lines.update(now)
-        earlier, stopped = self._earlier_jobs(devices, key), self._state.stopped
+        earlier, stopped = self._earlier_jobs(devices, key), self._state.pauses.jobs
         return earlier - stopped if stopped else earlier
 
     def walk(self, devices: Iterable[Device], now: float) -> Iterator[tuple[Key, Set[str]]]:
@@ -72,7 +72,7 @@ class Order:
         ahead: dict[str, None] = {}
         for rank in self._walk(self._state.book.crowds(devices)):
             yield rank.key, ahead.keys()
-            if rank.key.job_id not in self._state.stopped:
+            if rank.key.job_id not in self._state.pauses.jobs:
                 ahead[rank.key.job_id] = None
 
     def _earlier_jobs(self, devices: Sequence[Device], key: Key) -> Set[str]:
@@ -105,7 +105,7 @@ class Order:
     def _can_act(self, key: Key) -> bool:
         """Tell whether *key* may hold up others: not if it is stopped, or all its callers were cut off."""
         state, calls = self._state, self._state.attached.of(key)
-        if key.job_id in state.stopped:
+        if key.job_id in state.pauses.jobs:
             return False
         return not calls or bool(state.waiters[key].told) or not all(map(state.attached.away.get, calls))
 

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
 from slurm_interleave.client.core.states import Attendance, Context, SliceState
-from slurm_interleave.orchestrator.core.attached import Attached
+from slurm_interleave.orchestrator.core.attached import Asker, Attached
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse, Verb
 from slurm_interleave.orchestrator.core.company import UNSHARED, Company, Shared
 from slurm_interleave.orchestrator.core.events import CallId
+from slurm_interleave.orchestrator.core.pauses import Pauses
+from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.slices import slice_of
+from slurm_interleave.orchestrator.core.tokens import Tokens
 from slurm_interleave.sql.rows import Key, Lease, Member, Part, Slice, Waiter
 
 OFF_DEVICE = frozenset({Context.NONE, Context.SAVED})
 # Not known to be off the device and not movable now.
 IN_MOTION = frozenset({Context.SAVING, Context.RESTORING, Context.UNKNOWN})
-
-
-@dataclass(frozen=True)
-class Remembered:
-    """What survives a restart."""
-
-    epoch: int
-    members: tuple[Member, ...] = ()
-    parts: tuple[Part, ...] = ()
-    waiters: tuple[Waiter, ...] = ()
-    leases: tuple[Lease, ...] = ()
-    yielded: dict[Key, int] = field(default_factory=dict)  # epoch of the last lease that a member yielded
-
-
-class Asker(NamedTuple):
-    """Who waits: *name* and *alone* are as `heard_by` and `alone` of a lease."""
-
-    name: str = ""
-    alone: bool = False
-    held: frozenset[Key] = frozenset()  # members that he asked for, and that his job held already
 
 
 class State:
@@ -51,8 +34,7 @@ class State:
         self._devices: dict[Key, Sequence[Device]] = {}  # of its parts, since it is asked for often
         self.groups: dict[str, dict[Key, None]] = {}
         self.on_node: dict[str, dict[Key, None]] = {}
-        self.tokens: dict[str, Key] = {}
-        self._resumed: dict[str, str] = {}  # by attempt: the token of its processes of an earlier run
+        self.tokens = Tokens()
         self.waiters: dict[Key, Waiter] = {}
         self.askers: dict[Key, Asker] = {}  # of each waiter
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
@@ -61,8 +43,7 @@ class State:
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
-        self.suspended: set[str] = set()  # jobs that Slurm has stopped
-        self.draining: set[str] = set()  # jobs whose processes are being saved
+        self.pauses = Pauses()
         self.jobs: dict[str, dict[Key, None]] = {}
         self.memory: dict[Device, int] = {}
         self.footprints: dict[tuple[Key, str], int] = {}  # bytes that a context last took on a node
@@ -147,14 +128,8 @@ class State:
                 del index[name]
         if member.job_id not in self.jobs:
             self.priorities.pop(member.job_id, None)
-            self.suspended.discard(member.job_id)
-            self.draining.discard(member.job_id)
+            self.pauses.forget(member.job_id)
         self._emit(Drop(member), key)
-
-    @property
-    def stopped(self) -> Set[str]:
-        """Jobs that could not use a turn now."""
-        return self.suspended | self.draining if self.draining else self.suspended
 
     def put_part(self, part: Part) -> None:
         """Remember *part* and where its device state is."""
@@ -164,8 +139,7 @@ class State:
             self._devices.pop(key, None)
         self.parts[key][part.node] = part
         self.on_node.setdefault(part.node, {})[key] = None
-        if part.token_sha256:
-            self.tokens[part.token_sha256] = key
+        self.tokens.add(part)
         if part.context in OFF_DEVICE:
             self.book.vacate(key, devices)
         else:
@@ -182,7 +156,13 @@ class State:
         return [self.parts[key][node] for key in self.on_node.get(node, ())]
 
     def set_context(self, key: Key, node: str, context: Context, size: int = 0, operation: str = "") -> None:
-        """Change where the device state of *key* on *node* is; *size* counts while it is saved."""
+        """Change where the device state of *key* on *node* is; *size* counts while it is saved.
+
+        While its agent saves the job's processes, it moves their state unasked: whatever was heard of it,
+        nobody may take it for resident, after a restart neither.
+        """
+        if context is Context.RESIDENT and key not in self.leases:
+            context = Context.UNKNOWN if self.pauses.is_being_saved(key.job_id, node) else context
         part = self.parts.get(key, {}).get(node)
         kept = size if context in (Context.SAVED, Context.RESTORING) else 0
         if kept:
@@ -199,17 +179,12 @@ class State:
         self.on_node[part.node].pop(key)
         self.footprints.pop((key, part.node), None)
         self.attended.pop((key, part.node), None)
-        self.tokens.pop(part.token_sha256, None)
-        self.tokens.pop(self._resumed.pop(part.attempt, ""), None)
+        self.tokens.drop(part)
+        self.pauses.go_on(part.job_id, part.node)
         self.book.vacate(key, devices)
         self.book.dequeue(self.claims.get(key, key), devices)
         self.touch(devices)
         self._emit(Drop(part), key)
-
-    def resumed(self, attempt: str, key: Key, token_sha256: str) -> None:
-        """Take the token of processes that *attempt* has brought back. It is not remembered: its agent is."""
-        if token_sha256:
-            self.tokens[token_sha256], self._resumed[attempt] = key, token_sha256
 
     def claimed_devices(self, key: Key) -> Sequence[Device]:
         """Return the devices that waiter *key* waits for: those of all its groups."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence, Set
 
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.orchestrator.core.attached import Asker
 from slurm_interleave.orchestrator.core.book import Crowd, Device
 from slurm_interleave.orchestrator.core.commands import Grant, WakeMe
 from slurm_interleave.orchestrator.core.events import Wake
 from slurm_interleave.orchestrator.core.habits import Habits
 from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.core.state import IN_MOTION, Asker, State
+from slurm_interleave.orchestrator.core.state import IN_MOTION, State
 from slurm_interleave.orchestrator.core.switches import Spot, Switches
 from slurm_interleave.sql.rows import Key, Lease
 
@@ -87,8 +88,8 @@ class Turns:
             missing = sorted(set(state.members[member].nodes) - state.parts.get(member, {}).keys())
             if missing:
                 return f"node {', '.join(missing)} has not registered the job"
-        if key.job_id in state.stopped:
-            saved = key.job_id in state.draining
+        if key.job_id in state.pauses.jobs:
+            saved = state.pauses.is_being_saved(key.job_id)
             return "the job's processes are being saved" if saved else "the job is suspended in Slurm"
         busy = any(device in book.holders or device in book.switching for device in devices)
         if busy or not self._order.leads(key, devices, at):
@@ -221,7 +222,7 @@ class Turns:
         holding = sum(job not in ahead for job in holders if job != key.job_id)
         waiting = len(ahead) - (key.job_id in ahead)
         if holding + waiting:
-            stalled = next((job for job in holders if job in self._state.suspended), "")
+            stalled = next((job for job in holders if job in self._state.pauses.suspended), "")
             return holding + waiting, f"holder {stalled} is suspended in Slurm" if stalled else ""
         if key in self._switches.active:
             return 0, "its turn has come, device state is being moved"

@@ -35,21 +35,14 @@ class Word:
             self._state.note_changed(key)
 
     def _drain(self, event: ev.Draining, keys: list[Key]) -> None:
-        """Its processes must not believe, when they come back, that they hold their devices. Meanwhile its
-        agent moves its device state unasked: after a restart too nobody may take it for resident still.
-        """
+        """Its processes must not believe, when they come back, that they hold their devices."""
         state = self._state
-        (state.draining.add if event.draining else state.draining.discard)(event.job_id)
-        there = (Context.RESIDENT, Context.UNKNOWN)
-        before, after = there if event.draining else reversed(there)
+        (state.pauses.being_saved if event.draining else state.pauses.go_on)(event.job_id, event.node)
+        before = Context.RESIDENT if event.draining else Context.UNKNOWN
         for key in keys:
             part = state.parts.get(key, {}).get(event.node)
-            if (
-                part is not None
-                and (part.context, part.operation) == (before, "")
-                and key not in state.leases
-            ):
-                state.set_context(key, event.node, after)
+            if part is not None and (part.context, part.operation) == (before, ""):
+                state.set_context(key, event.node, Context.RESIDENT)  # or not known: see there
 
     def _weigh(self, event: ev.Weigh, keys: list[Key]) -> None:
         self._state.priorities[event.job_id] = event.priority
@@ -60,8 +53,8 @@ class Word:
 
     def _suspend(self, event: ev.Suspended) -> None:
         if not event.suspended:
-            self._state.suspended.discard(event.job_id)
+            self._state.pauses.suspended.discard(event.job_id)
             return
-        self._state.suspended.add(event.job_id)
+        self._state.pauses.suspended.add(event.job_id)
         for key in self._state.leases_of(event.job_id):
             self._limits.check(key, self._state.leases[key].epoch, event.at)

@@ -114,7 +114,7 @@ class AgentLinkService(rpc.AgentLinkServicer):
         """A job's processes are on disk, or go on: these get turns again, whoever has asked for the drain."""
         if not (update.ok or update.under_way):
             job_id = parse_job_id(update.job_id)
-            self._arbiter.post(ev.Draining(self._arbiter.now(), job_id, False, link.node))
+            self._arbiter.post(ev.Draining(self._arbiter.now(), job_id, link.node, False))
         self._links.drained(link.node, update)
 
     async def _tell_devices(self, link: Link, job_id: str, question: int) -> None:

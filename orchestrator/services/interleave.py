@@ -128,11 +128,14 @@ class InterleaveService(rpc.InterleaveServicer):
             raise WrongState(f"node {node!r}: its agent is not connected, so nothing can be saved there")
         for part in list(state.parts_on(node)):
             key, active = Key(part.job_id, part.group), self._arbiter.core.switches.active
+            members = list(state.jobs.get(part.job_id, ()))
+            others = {other for each in members for other in state.parts[each] if other != node}
             # Also on other nodes: processes that go on somewhere else must not believe that they hold.
-            if state.leases_of(part.job_id) or any(
-                each in active for each in state.jobs.get(part.job_id, ())
-            ):
+            if state.leases_of(part.job_id) or any(each in active for each in members):
                 text = "it holds its devices now; try again when it has yielded them"
+                yield pb.DrainUpdate(job_id=part.job_id, error=text)
+            elif others:
+                text = f"it runs on node {', '.join(sorted(others))} too; one node alone cannot be saved"
                 yield pb.DrainUpdate(job_id=part.job_id, error=text)
             elif key in state.members and not state.members[key].over:
                 yield await self._drain(node, part)
@@ -142,7 +145,7 @@ class InterleaveService(rpc.InterleaveServicer):
 
         Its agent says when that is: at once, or in its next hello.
         """
-        await self._arbiter.tell(Draining(self._arbiter.now(), part.job_id, True, node))
+        await self._arbiter.tell(Draining(self._arbiter.now(), part.job_id, node, True))
         return await self._links.drain(node, part.job_id, part.attempt)
 
     async def Watch(self, request: pb.StatusRequest, context: Any) -> AsyncIterator[pb.WatchUpdate]:

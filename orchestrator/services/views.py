@@ -32,7 +32,7 @@ def _member(
     member, lease, claim = state.members[key], state.leases.get(key), state.claims.get(key)
     status = pb.MemberStatus(job_id=key.job_id, user=member.user, role=member.role, fault=member.fault)
     status.priority = state.priorities.get(key.job_id, 0)
-    if key.job_id in state.suspended:
+    if key.job_id in state.pauses.suspended:
         status.reason = "suspended in Slurm"
     if lease is not None:
         status.epoch, status.held_since, status.phase = lease.epoch, lease.granted, lease.phase

@@ -17,8 +17,8 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import commands as do
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.simulator.program import Acquire, Cost, Job, Program, Until, Yield
 
 # The core takes the time 0 for "never"; recorded times may be negative.

@@ -49,6 +49,18 @@ async def test_a_job_that_holds_devices_in_another_group_is_not_saved(client: Cl
     await n2.close()
 
 
+async def test_a_job_that_is_on_another_node_too_is_not_saved(client: Client, n1: FakeAgent) -> None:
+    n2 = await FakeAgent(client.address, "n2").connect()
+    await n2.start("x", "sampler")
+    await n1.start("x", "trainer", 1)
+
+    [update] = [update async for update in drain(client, "n2")]
+
+    assert (update.job_id, update.ok) == ("x", False)
+    assert "it runs on node n1 too; one node alone cannot be saved" in update.error
+    await n2.close()
+
+
 async def test_a_job_gets_no_turn_while_it_is_saved_and_then_if_it_goes_on(
     client: Client, n1: FakeAgent
 ) -> None:

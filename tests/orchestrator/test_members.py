@@ -64,12 +64,12 @@ async def test_a_suspended_job_is_told_once_and_keeps_its_weight(
     members.heard([stopped])
 
     state = orchestrator.arbiter.core.state
-    assert (state.suspended, state.priorities) == ({"17"}, {"17": 100})
+    assert (state.pauses.suspended, state.priorities) == ({"17"}, {"17": 100})
     [group] = (await client.status("demo")).groups
     said = {member.job_id: (member.reason, member.priority) for member in group.members}
     assert said["17"] == ("suspended in Slurm", 100)
     members.heard([JOB])
-    assert state.suspended == set()
+    assert state.pauses.suspended == set()
 
 
 async def test_the_status_says_what_a_waiter_waits_for(

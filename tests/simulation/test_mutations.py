@@ -18,7 +18,8 @@ from slurm_interleave.orchestrator.core.commands import Command, Grant, Put
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.nodes import Nodes
 from slurm_interleave.orchestrator.core.order import Order
-from slurm_interleave.orchestrator.core.state import Remembered, State
+from slurm_interleave.orchestrator.core.remembered import Remembered
+from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.turns import Turns
 from slurm_interleave.sql import rows

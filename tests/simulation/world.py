@@ -111,7 +111,7 @@ class World:
         run, server, since = self.slurm.runs.get(key.job_id), self.orchestrator[0], self.loop.time() - HEARD_S
         return (
             run is not None
-            and key.job_id not in self.orchestrator[1].arbiter.core.state.draining
+            and not self.orchestrator[1].arbiter.core.state.pauses.is_being_saved(key.job_id)
             and any(
                 call.client is run.process
                 and call.client.alive

@@ -103,7 +103,7 @@ def can_act(core: Core, key: Key) -> bool:
     state = core.state
     calls = state.attached.of(key)
     cut_off = calls and not state.waiters[key].told and all(state.attached.away.get(call) for call in calls)
-    return key.job_id not in state.stopped and not cut_off
+    return key.job_id not in state.pauses.jobs and not cut_off
 
 
 def expect_true_place(core: Core, key: Key, claims: Claims, ranks: Ranks, now: float) -> None:
@@ -112,7 +112,7 @@ def expect_true_place(core: Core, key: Key, claims: Claims, ranks: Ranks, now: f
         other.job_id
         for other in claims
         if ranks[other] < ranks[key]
-        and other.job_id not in state.stopped
+        and other.job_id not in state.pauses.jobs
         and not mine.isdisjoint(claims[other])
     }
     holders = {lease.job_id for lease in state.leases if not mine.isdisjoint(state.devices(lease))}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Put
-from slurm_interleave.orchestrator.core.state import Remembered
+from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import RowId, RowType, row_id
 

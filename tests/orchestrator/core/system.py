@@ -108,7 +108,7 @@ class System:
         """Tell whether the job's client would ask now, and be known by the token of its attempt."""
         free = job.lost or job.call is None
         tokens = self.core.state.tokens
-        return free and not job.killed and any(f"{job.attempt}-{node}" in tokens for node in job.places)
+        return free and not job.killed and any(tokens.get(f"{job.attempt}-{node}") for node in job.places)
 
     def yield_(self, job: Job, *, crash: bool = False) -> None:
         """The job's client yields; after a *crash* it has heard nothing, and will yield again."""

@@ -195,7 +195,7 @@ def test_however_many_phases_a_job_names_few_are_kept() -> None:
     assert habits.hold(A, "step 5") == (997, 998), "as for any phase"
 
 
-@pytest.mark.parametrize("event", [ev.Suspended(0, "a", True), ev.Draining(0, "a", True)])
+@pytest.mark.parametrize("event", [ev.Suspended(0, "a", True), ev.Draining(0, "a", "n1", True)])
 def test_a_holder_whom_somebody_has_stopped_gives_no_figure(bench: Bench, event: ev.Event) -> None:
     switched(bench, bench.acquire("a"))
     bench.acquire("b")

@@ -243,7 +243,7 @@ def settle(system: System) -> None:
 
 
 def come_back(system: System) -> None:
-    for job_id in list(system.core.state.suspended):
+    for job_id in list(system.core.state.pauses.suspended):
         system.tell(Suspended(system.now, job_id, False))
     for job in acquirers(system):
         if job.lost:

@@ -18,8 +18,8 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.commands import Grant, Operate, Verb
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.policy import POLICIES
+from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.core.state import Remembered
 from slurm_interleave.orchestrator.services.views import group_status
 from slurm_interleave.sql.rows import Key
 from tests.orchestrator.core.bench import of

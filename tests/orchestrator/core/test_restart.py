@@ -204,4 +204,4 @@ def test_a_fault_is_remembered(bench: Bench) -> None:
 def test_the_token_of_a_job_is_known_before_its_agent_is_back(bench: Bench) -> None:
     bench.restart()
 
-    assert bench.core.state.tokens["token of a 1"].job_id == "a"
+    assert bench.core.state.tokens.get("token of a 1") == ("a", "g")

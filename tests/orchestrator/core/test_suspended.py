@@ -9,7 +9,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench, granted, places, report, settle
+from tests.orchestrator.core.bench import Bench, granted, places
 from tests.orchestrator.core.turns import Turns
 
 
@@ -134,101 +134,4 @@ def test_that_a_job_was_suspended_ends_with_it() -> None:
         bench.tell(ev.Suspended(bench.at, job, True))
     bench.part_over("A")
 
-    assert bench.core.state.suspended == set()
-
-
-def test_a_job_that_is_being_drained_gets_no_turn_until_it_goes_on() -> None:
-    bench = Bench()
-    bench.start("A")
-    bench.tell(ev.Draining(bench.at, "A", True))
-
-    assert places(bench.acquire("A")) == [({1}, 0, "the job's processes are being saved")]
-    assert granted(bench.tell(ev.Draining(bench.at, "A", False))) == ["A"]
-
-
-def test_a_job_whose_agent_is_lost_while_it_is_drained_gets_no_turn_until_the_agent_is_back() -> None:
-    bench = Bench()
-    bench.start("A")
-    bench.tell(ev.Draining(bench.at, "A", True))
-    bench.acquire("A")
-
-    assert granted(bench.tell(ev.NodeDown(bench.at, "n1"))) == []
-    assert granted(bench.node_up("n1", report("A", nodes=("n1",)))) == ["A"]
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_job_is_drained_until_its_agent_says_otherwise_whatever_became_of_the_link(restarted: bool) -> None:
-    bench = Bench()
-    bench.start("A")
-    bench.tell(ev.Draining(bench.at, "A", True))
-    bench.tell(ev.NodeDown(bench.at, "n1"))
-    if restarted:
-        bench.restart()
-    bench.node_up("n1", report("A", nodes=("n1",), being_saved=True))
-
-    assert places(bench.acquire("A")) == [({1}, 0, "the job's processes are being saved")]
-    assert granted(bench.node_up("n1", report("A", nodes=("n1",)))) == ["A"]
-
-
-@pytest.mark.parametrize("found", [Context.SAVED, Context.RESIDENT])
-def test_where_the_state_of_a_drained_job_is_is_not_known_until_its_agent_says_so_not_even_after_a_restart(
-    found: Context,
-) -> None:
-    bench = Bench()
-    bench.start("A")
-    bench.turn("A")
-    warm = bench.context("A")
-    bench.tell(ev.Draining(bench.at, "A", True, "n1"))
-    during = bench.context("A")
-    bench.tell(ev.Registered(bench.at, "n1", report("A", nodes=("n1",), context=Context.RESIDENT)))
-    looked = bench.context("A")
-    bench.restart()
-
-    assert (warm, during, looked) == (Context.RESIDENT, Context.UNKNOWN, Context.UNKNOWN)
-    assert granted(bench.acquire("A")) == []
-    out = bench.node_up("n1", report("A", nodes=("n1",), context=found, bytes=5))
-    assert (granted(out) == ["A"]) == (found is Context.RESIDENT)
-    assert granted(settle(bench, out)) == ["A"]
-
-
-def test_a_job_whose_state_a_drain_has_not_moved_is_resident_when_that_has_failed() -> None:
-    bench = Bench()
-    bench.start("A")
-    bench.turn("A")
-    bench.tell(ev.Draining(bench.at, "A", True, "n1"))
-
-    bench.tell(ev.Draining(bench.at, "A", False, "n1"))
-
-    assert bench.context("A") is Context.RESIDENT
-
-
-def test_what_an_agent_says_of_an_earlier_run_stops_no_later_one() -> None:
-    bench = Bench()
-    later = report("A", attempt="2", nodes=("n2",), restarts=1, started=200.0)
-    bench.tell(ev.Registered(bench.at, "n2", later))
-    bench.node_up("n1", report("A", nodes=("n1",), restarts=0, started=100.0, being_saved=True))
-
-    assert granted(bench.acquire("A")) == ["A"]
-
-
-def test_others_do_not_wait_for_a_job_that_is_being_drained() -> None:
-    bench = joined(Rules(linger_s=0), "A", "B", "C")
-    bench.acquire("B")
-    bench.acquire("C")
-    bench.handle(ev.Draining(bench.now, "B", True))
-
-    bench.yield_("A")
-    bench.settle()
-
-    assert bench.holders() == {("C", "g")}
-
-
-def test_a_job_that_starts_again_after_a_drain_gets_its_turn() -> None:
-    bench = Bench()
-    bench.start("A")
-    bench.tell(ev.Draining(bench.at, "A", True))
-    bench.part_over("A")
-
-    bench.start("A", attempt="2")
-
-    assert granted(bench.acquire("A")) == ["A"]
+    assert bench.core.state.pauses.suspended == set()

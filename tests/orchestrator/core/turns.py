@@ -18,8 +18,8 @@ from slurm_interleave.orchestrator.core.commands import (
     WakeMe,
 )
 from slurm_interleave.orchestrator.core.core import Core
+from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.core.state import Remembered
 from tests.orchestrator.core.indexes import expect_true_indexes
 
 
