@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import sys
+import time
 
 _LIMIT_S = 2.0
 _DEFAULT_SOCKET = {"job-over": "/run/interleave/interleaved.sock"}
@@ -38,6 +39,8 @@ def request_of(args: argparse.Namespace) -> dict[str, object]:
         ):
             request[key] = getattr(args, key)
         request["devices"] = devices(args.devices) if args.devices else None
+    if args.verb == "job-over":
+        request["ended"] = args.ended or int(time.time())
     return request
 
 
@@ -85,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         "--devices",
         default="",
         help="device indices or UUIDs, as 0,2-3 or GPU-8932f937; empty: those reserved for the job",
+    )
+    parser.add_argument(
+        "--ended", default="", help="when the job ended, in seconds since the Unix epoch; empty: now"
     )
     parser.add_argument(
         "--socket", default="", help="socket of the daemon, in place of the one in /run/interleave"

@@ -28,6 +28,7 @@ from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.core.names import parse_job_id
 from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.core.tracing import TracingConfig, exporting, tracer
+from slurm_interleave.client.core.values import parse_number
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -55,6 +56,7 @@ from slurm_interleave.sql.rows import Reservation
 from slurm_interleave.sql.store import Store
 
 log = logging.getLogger(__name__)
+_LATEST_S = 1 << 40
 _SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", 10_000),
@@ -195,8 +197,10 @@ class Orchestrator:
 
     async def _job_over(self, request: dict[str, object], _peer: Peer) -> dict[str, object]:
         """The slurmctld epilog: a job is over on all nodes."""
-        job_id = parse_job_id(str(request.get("job", "")))
-        await self.arbiter.tell(JobOver(self.arbiter.now(), job_id))
+        job_id, now = parse_job_id(str(request.get("job", ""))), self.arbiter.now()
+        ended = parse_number(request.get("ended", now), "ended", _LATEST_S)
+        # Of a job that still runs in its books, Slurm tells the end that is to come.
+        await self.arbiter.tell(JobOver(now, job_id, min(ended, now)))
         if self._helper is not None:
             self._helper.nudge()
         return {}

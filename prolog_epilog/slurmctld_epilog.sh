@@ -15,6 +15,8 @@ here=${0%/*}
 read_settings "$here"
 
 set -- job-over --job="${SLURM_JOB_ID:-}"
+# Slurm says so from 23.02 on. It may be late: the job may run again by now.
+[ -z "${SLURM_JOB_END_TIME:-}" ] || set -- "$@" --ended="$SLURM_JOB_END_TIME"
 [ -z "$socket" ] || set -- "$@" --socket="$socket"
 hook "$@" || log "slurmctld epilog: job ${SLURM_JOB_ID:-}: the orchestrator was not told; it finds out by itself"
 exit 0

@@ -97,10 +97,11 @@ class PartOver:
 
 @dataclass(frozen=True)
 class JobOver:
-    """Slurm says that a job is over everywhere; nodes may still be cleaning up."""
+    """Slurm says that a job is over everywhere since *ended*; nodes may still be cleaning up."""
 
     at: float
     job_id: str
+    ended: float
 
 
 @dataclass(frozen=True)

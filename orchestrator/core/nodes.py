@@ -47,7 +47,7 @@ class Nodes:
             case ev.PartOver():
                 self.part_over(event.node, event.job_id, event.attempt, event.at)
             case ev.JobOver():
-                self.job_over(event.job_id, event.at)
+                self.job_over(event)
             case ev.NodeUp():
                 self.up(event)
             case ev.NodeDown():
@@ -237,15 +237,22 @@ class Nodes:
             self._clears.part_over(key, node)
             self._forget_if_gone(key, at)
 
-    def job_over(self, job_id: str, at: float) -> None:
-        """Slurm says that the job is over: devices of nodes whose agent is away are free at once."""
-        for key in [key for key in self._state.members if key.job_id == job_id]:
-            self._leave(key, at)
-            for part in list(self._state.parts.get(key, {}).values()):
+    def job_over(self, event: ev.JobOver) -> None:
+        """Slurm says that the job is over: devices of nodes whose agent is away are free at once.
+
+        It may say so late, and names no run. One that has begun since goes on; what an earlier one has left
+        its agents clean up.
+        """
+        for key in list(self._state.jobs.get(event.job_id, ())):
+            parts = list(self._state.parts.get(key, {}).values())
+            if any(part.started > event.ended for part in parts):
+                continue
+            self._leave(key, event.at)
+            for part in parts:
                 if part.node not in self._state.nodes_up:
-                    self.part_over(part.node, job_id, part.attempt, at)
+                    self.part_over(part.node, event.job_id, part.attempt, event.at)
                     self._ended.setdefault(part.node, set()).add(part.attempt)
-            self._forget_if_gone(key, at)
+            self._forget_if_gone(key, event.at)
 
     def _leave(self, key: Key, at: float) -> None:
         """End the turn of a job that is over, and its wait for one."""

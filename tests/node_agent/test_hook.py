@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from slurm_interleave.node_agent import hook
@@ -21,6 +22,18 @@ def test_a_list_of_devices_may_have_ranges_and_uuids() -> None:
     assert hook.devices("0,2-4, 7") == [0, 2, 3, 4, 7]
     assert hook.devices(f"{uuid},1") == [uuid, 1]
     assert hook.devices("1-x,") == ["1-x", ""]
+
+
+def test_a_job_is_over_since_the_time_that_slurm_says_or_else_since_now() -> None:
+    before = int(time.time())
+
+    said, unsaid = [
+        hook.request_of(hook._parser().parse_args(["job-over", "--job=17", *more]))["ended"]
+        for more in (["--ended=1772203535"], [])
+    ]
+
+    assert said == "1772203535"
+    assert before <= int(str(unsaid)) <= time.time()
 
 
 def test_no_daemon_means_a_line_with_the_socket_and_exit_1(tmp_path: Path) -> None:

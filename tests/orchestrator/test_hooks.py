@@ -18,6 +18,7 @@ import pytest
 from slurm_interleave.client.core.errors import BadName, ConfigError
 from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.orchestrator.daemon import Orchestrator
+from slurm_interleave.sql.rows import Key
 from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client
 
@@ -44,6 +45,23 @@ async def test_slurm_ends_a_job_that_holds(
     assert over == {"ok": True}
     assert (await asyncio.wait_for(waiting, 5)).success, "its state is taken off by the agent, which is here"
     assert [order.job_id for order in n1.orders] == ["a"]
+
+
+async def test_the_late_end_of_a_job_does_not_end_its_next_run(
+    orchestrator: Orchestrator, client: Client, n1: FakeAgent, tmp_path: Path
+) -> None:
+    began = orchestrator.arbiter.now()
+    await n1.start("x", started=began)
+    await client.lock("x")
+    socket, ahead = tmp_path / "interleaved.sock", int(began) + 10_000
+
+    late = await say(socket, f'{{"verb": "job-over", "job": "x", "ended": "{int(began) - 1}"}}\n'.encode())
+    held = Key("x", "demo") in orchestrator.arbiter.core.state.leases
+    await say(socket, f'{{"verb": "job-over", "job": "x", "ended": "{ahead}"}}\n'.encode())
+
+    assert late == {"ok": True}
+    assert held
+    assert Key("x", "demo") not in orchestrator.arbiter.core.state.leases
 
 
 async def test_the_end_of_an_unknown_job_is_fine(orchestrator: Orchestrator, tmp_path: Path) -> None:

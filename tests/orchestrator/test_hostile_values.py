@@ -170,7 +170,7 @@ async def test_no_value_in_any_call_ends_the_orchestrator_or_hurts_another_job(
 
         codes = await attack(client.channel, services, hostile, 12, lambda _: [hello])
         replies = [
-            await answer(tmp_path / "interleaved.sock", hostile.line(["job-over"], ["job"]))
+            await answer(tmp_path / "interleaved.sock", hostile.line(["job-over"], ["job", "ended"]))
             for _ in range(60)
         ]
 

@@ -24,6 +24,7 @@ class Run:
     pid: int = 0  # of that process
     over: bool = False  # by Slurm's books
     requeued: bool = False
+    ended: float = 0.0  # seconds since the Unix epoch
     environment: dict[str, str] = field(default_factory=dict)
     waits_since: float | None = None
     over_at: asyncio.Event = field(default_factory=asyncio.Event)

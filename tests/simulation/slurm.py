@@ -14,7 +14,7 @@ from sqlalchemy.util import greenlet_spawn
 from slurm_interleave.orchestrator.placement.plan import Placement
 from tests.simulation.clients import script_of
 from tests.simulation.loop import Process
-from tests.simulation.machines import call_hook
+from tests.simulation.machines import DAYS_S, call_hook
 from tests.simulation.nodes import DEVICES, Memory, Node
 from tests.simulation.runs import Run
 
@@ -84,6 +84,7 @@ class Slurm:
                 await run.over_at.wait()
         finally:
             run.over = True
+            run.ended = DAYS_S + world.loop.time()
         await asyncio.sleep(dice.about(0.05))
         self._kill(run)
         world.happens("job", run.job, run.group, "", "over")
@@ -173,7 +174,11 @@ class Slurm:
         world, dice = self._world, self._world.dice
         ends = [self._epilog(run, world.nodes[name]) for name in run.places]
         await asyncio.gather(*ends)
-        await self._slurmctld_epilog(run)
+        late = dice.chance(0.2)  # it may run again by then
+        if late:
+            self.process.spawn(self._slurmctld_epilog(run, dice.about(5.0)))
+        else:
+            await self._slurmctld_epilog(run, dice.about(0.3))
         if world.places:
             await self._unreserve(run)
         del self.runs[run.job]
@@ -190,13 +195,13 @@ class Slurm:
             with contextlib.suppress(ConnectionError):
                 await call_hook(self._world, str(node.folder / "run" / "agent.sock"), "job-end", job=run.job)
 
-    async def _slurmctld_epilog(self, run: Run) -> None:
-        dice = self._world.dice
-        await asyncio.sleep(dice.about(0.3))
-        if dice.chance(0.3):
+    async def _slurmctld_epilog(self, run: Run, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        if self._world.dice.chance(0.3):
             return
+        socket = "/run/interleave/interleaved.sock"
         with contextlib.suppress(ConnectionError):
-            await call_hook(self._world, "/run/interleave/interleaved.sock", "job-over", job=run.job)
+            await call_hook(self._world, socket, "job-over", job=run.job, ended=run.ended)
 
     async def _unreserve(self, run: Run) -> None:
         for _ in range(1000):

@@ -109,6 +109,10 @@ def answered_in_part(true: Any, arbiter: Arbiter, command: Command) -> None:
     true(arbiter, replace(command, also=()) if isinstance(command, Grant) else command)
 
 
+def whenever(true: Any, nodes: Nodes, event: ev.JobOver) -> None:
+    true(nodes, replace(event, ended=event.at))
+
+
 MUTATIONS = {
     "a grant without a switch": Mutation(Turns, "_foreign_contexts", no_switch),
     "a yield with an old epoch counts": Mutation(Calls, "yield_", any_epoch),
@@ -119,6 +123,7 @@ MUTATIONS = {
     "the last epoch forgotten by a restart": Mutation(Core, "__init__", epoch_again),
     "an agent that is back is not told its orders": Mutation(Switches, "node_up", never),
     "the end of a job is not heard of": Mutation(Nodes, "part_over", never),
+    "the late end of a run ends the next one": Mutation(Nodes, "job_over", whenever),
     "last come, first served": Mutation(Order, "first", youngest),
     "a failed move counts as made": Mutation(Switches, "done", all_went_well),
     "a grant of some of the groups": Mutation(Turns, "_grant", in_part),

@@ -158,6 +158,12 @@ def test_slurmctld_epilog_tells_the_orchestrator(node: Node) -> None:
     assert node.run("slurmctld_epilog.sh", OURS) == ["job-over", "--job=17", f"--socket={node.root}/ctl.sock"]
 
 
+def test_slurmctld_epilog_tells_when_the_job_ended_where_slurm_says_so(node: Node) -> None:
+    told = node.run("slurmctld_epilog.sh", {**OURS, "SLURM_JOB_END_TIME": "1772203535"})
+
+    assert told == ["job-over", "--job=17", "--ended=1772203535", f"--socket={node.root}/ctl.sock"]
+
+
 def test_without_settings_the_defaults_of_the_hook_count(node: Node) -> None:
     (node.root / "interleave-hooks.conf").write_text(f"bin_dir={node.root}/bin\n")
 

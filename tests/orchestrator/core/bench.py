@@ -95,8 +95,8 @@ class Bench:
     def part_over(self, job: str, node: str = "n1", attempt: str = "1") -> list[cmd.Command]:
         return self.tell(ev.PartOver(self.at, node, job, attempt))
 
-    def job_over(self, job: str) -> list[cmd.Command]:
-        return self.tell(ev.JobOver(self.at, job))
+    def job_over(self, job: str, ended: float | None = None) -> list[cmd.Command]:
+        return self.tell(ev.JobOver(self.at, job, self.at if ended is None else ended))
 
     def wake(self, commands: Iterable[cmd.Command]) -> list[cmd.Command]:
         """Let the times that *commands* ask for come."""

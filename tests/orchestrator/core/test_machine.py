@@ -173,7 +173,7 @@ class Turns(RuleBasedStateMachine):
     @rule(pick=picks)
     def job_over(self, pick: int) -> None:
         job = among(dead(self.system), pick)
-        self.system.tell(JobOver(self.system.now, job.key.job_id))
+        self.system.tell(JobOver(self.system.now, job.key.job_id, self.system.now))
 
     @when(busy)
     @rule(picked=st.lists(st.tuples(picks, outcomes), min_size=1, max_size=12))

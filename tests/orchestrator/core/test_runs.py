@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core.commands import Command
 from slurm_interleave.orchestrator.core.events import Registered, Registration
 from tests.orchestrator.core.bench import Bench, granted, report, settle
@@ -138,3 +138,26 @@ def test_a_job_id_that_slurm_gives_again_counts_by_its_age_not_by_its_restarts()
     assert granted(bench.acquire("a")) == ["a"]
     bench.part_over("a", "n1", attempt="old")
     assert bench.holds("a")
+
+
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize("ended", [1000.0, 1500.0, 1999.9])
+def test_a_late_word_of_slurm_that_the_earlier_run_is_over_does_not_end_the_later_one(
+    ended: float, connected: bool
+) -> None:
+    bench = holding_again()
+    if not connected:
+        bench.node_down("n2")
+
+    bench.job_over("a", ended)
+
+    assert bench.holds("a")
+    assert bench.slices() == []
+
+
+def test_a_later_run_that_slurm_calls_over_is_over() -> None:
+    bench = holding_again()
+
+    bench.job_over("a", 2000.0)
+
+    assert bench.slices() == [("a", SliceState.JOB_ENDED)]
