@@ -254,8 +254,8 @@ class Agent:
 
     async def _serve_job(self, job: Job, folder: Path) -> grpc.aio.Server:
         asked = partial(self.register.asked, job)
-        forwarder = Forwarder(self._orchestrator, job.token, self._jobs.registered(job), asked)
         names, request = [self._backend.name], job.request
+        forwarder = Forwarder(self._orchestrator, job, self._jobs.registered(job), asked)
         service = self._service(job.job_id)
         own = JobService(job, self._state, self._drains, self.register)
         return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder], own)

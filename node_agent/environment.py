@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.config import AgentConfig
+from slurm_interleave.node_agent.names import role_groups
 from slurm_interleave.node_agent.state import Job
 
 
 def variables(job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str]) -> dict[str, str]:
     """Return what tells the job's client, and those of existing integrations, where and who they are."""
     request, address = job.request, f"unix:{config.job_folder(job.job_id) / 'socket'}"
+    trainers, samplers = role_groups(request.group, request.role)
     values = {
         "INTERLEAVE_JOB_ID": request.job,
         "INTERLEAVE_GROUP": request.group,
@@ -26,8 +28,8 @@ def variables(job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str]) -
         "AGENT_ENDPOINT": address,
         "TIMESLICE_JOB_ID": request.job,
         "TIMESLICE_GROUP": request.group,
-        "TIMESLICE_TRAINER_GROUP": request.group,
-        "TIMESLICE_SAMPLER_GROUP": request.group,
+        "TIMESLICE_TRAINER_GROUP": trainers,
+        "TIMESLICE_SAMPLER_GROUP": samplers,
     }
     if request.max_wait_s:
         values["INTERLEAVE_MAX_WAIT"] = str(request.max_wait_s)

@@ -1,9 +1,9 @@
 """Passes the v1alpha1 lock service of a job's socket on to the orchestrator, with the job's token.
 
 Existing clients send no credentials and do not try again. So the token is added here, and an outage of the
-orchestrator is waited out here, as long as the caller's deadline allows. Bytes pass unread. A caller who goes
-in the middle of an acquire may have been granted his devices at that moment: a yield follows him, whose
-message has the same fields.
+orchestrator is waited out here, as long as the caller's deadline allows. Answers pass unread; of a request
+the name of the group is read, since a job may have two for one. A caller who goes in the middle of an acquire
+may have been granted his devices at that moment: a yield follows him, whose message has the same fields.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ import grpc
 
 from slurm_interleave.client.connect import CALL_KEY, Metadata, token_metadata
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as timeslice
+from slurm_interleave.node_agent.names import Names
+from slurm_interleave.node_agent.state import Job
 
 log = logging.getLogger(__name__)
 _SERVICE = timeslice.DESCRIPTOR.services_by_name["TimeSliceOrchestratorService"]
-_METHODS = frozenset(f"/{_SERVICE.full_name}/{method.name}" for method in _SERVICE.methods)
+_REQUESTS = {
+    f"/{_SERVICE.full_name}/{method.name}": getattr(timeslice, method.input_type.name)
+    for method in _SERVICE.methods
+}
 # What an orchestrator answers that goes away or comes back; each of these calls may be repeated.
 _OUTAGE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 _AGAIN_S = 0.2
@@ -35,43 +40,62 @@ class Forwarder(grpc.GenericRpcHandler):
     def __init__(
         self,
         channel: grpc.aio.Channel,
-        token: str,
+        job: Job,
         registered: asyncio.Event,
         asked: Callable[[], None] = lambda: None,
     ) -> None:
-        """Call over *channel*, once *registered* says that the orchestrator knows the job.
+        """Call over *channel*, once *registered* says that the orchestrator knows *job*.
 
         *asked* is told of each acquire.
         """
+        self._names = Names(job.request.group, job.request.role)
         self._asked = asked
         self._channel = channel
-        self._metadata = token_metadata(token)
+        self._metadata = token_metadata(job.token)
         self._registered = registered
         self._abandoning: set[asyncio.Task[None]] = set()
 
     def service(self, handler_call_details: Any) -> Any:
         """Return the handler of a method of that service, None for others."""
         method = handler_call_details.method
-        if method not in _METHODS:
+        if method not in _REQUESTS:
             return None
 
-        async def forward(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        async def forward(request: Any, context: grpc.aio.ServicerContext[Any, bytes]) -> bytes:
+            name = getattr(request, "group_id", "")
+            if name:
+                request.group_id = self._names.group(name)
             if method == _ACQUIRE:
-                return await self._acquire(request, context)
-            return await self._forward(method, request, context, self._metadata)
+                return await self._acquire(name, request, context)
+            if method == _YIELD:
+                return await self._yield(name, request, context)
+            return await self._forward(method, request.SerializeToString(), context, self._metadata)
 
-        return grpc.unary_unary_rpc_method_handler(forward)
+        return grpc.unary_unary_rpc_method_handler(forward, _REQUESTS[method].FromString)
 
-    async def _acquire(self, request: bytes, context: Any) -> bytes:
+    async def _acquire(self, name: str, asked: timeslice.AcquireRequest, context: Any) -> bytes:
+        if name and not asked.group_id:
+            return timeslice.AcquireResponse(success=True).SerializeToString()
         self._asked()
         named = (*self._metadata, (CALL_KEY, uuid.uuid4().hex))
+        request = asked.SerializeToString()
         try:
-            return await self._forward(_ACQUIRE, request, context, named)
+            reply = await self._forward(_ACQUIRE, request, context, named)
         except asyncio.CancelledError:
             task = asyncio.create_task(self._abandon(request, named))
             self._abandoning.add(task)
             task.add_done_callback(self._abandoning.discard)
             raise
+        self._names.acquired(name)
+        return reply
+
+    async def _yield(self, name: str, asked: timeslice.YieldRequest, context: Any) -> bytes:
+        if not self._names.ends(name) or (name and not asked.group_id):
+            self._names.yielded(name)
+            return timeslice.YieldResponse(success=True, snapshot_deferred=True).SerializeToString()
+        reply = await self._forward(_YIELD, asked.SerializeToString(), context, self._metadata)
+        self._names.yielded(name)
+        return reply
 
     async def _abandon(self, request: bytes, named: Metadata) -> None:
         """Give back what was granted to a caller who is gone."""

@@ -43,7 +43,7 @@ async def serve(
     for name in ("", *backends):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    server.add_generic_rpc_handlers(tuple(handlers))
+    ours.add_generic_rpc_handlers(handlers)
     if own is not None:
         rpc.add_JobAgentServicer_to_server(own, ours)
     try:

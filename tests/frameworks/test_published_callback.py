@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from lab import LocalLab
+from lab.interleave_conf import SimSettings
+from slurm_interleave.client.sim.records import VIOLATIONS, read_lines
 from tests.frameworks.sources import source
 from tests.orchestrator.conftest import client, n1, orchestrator
 from tests.orchestrator.fake_agent import FakeAgent
@@ -41,6 +44,25 @@ for phase, role in [("init", "both"), ("generate", "sampler"), ("train", "traine
     print("DOES", phase, flush=True)
     callback.on_phase_end(phase, role)
 callback.close()
+"""
+# A job of one group: its state fills the device, and is looked at in each phase.
+SHARING = """
+import numpy as np
+from slurm_interleave.client.sim import SimDevice
+from timeslice_slime.callback import TimesliceCallback
+
+callback, device = TimesliceCallback(), SimDevice.open()
+callback.on_phase_begin("init", "both")
+state = device.put(np.arange(900 << 7))
+callback.on_phase_end("init", "both")
+for _ in range(4):
+    for phase, role in [("generate", "sampler"), ("train", "trainer"), ("weight_sync", "both")]:
+        callback.on_phase_begin(phase, role)
+        device.run(phase, np.sum, state, seconds=0.05)
+        assert (state.get() == np.arange(900 << 7)).all()
+        callback.on_phase_end(phase, role)
+callback.close()
+print("DONE")
 """
 
 
@@ -120,3 +142,19 @@ async def test_a_published_callback_takes_its_turns_in_both_groups(
         *freed,
     ]
     assert "FAILED" not in out
+
+
+def test_jobs_of_one_group_run_it_with_what_their_environment_says(package: Path) -> None:
+    with LocalLab.start(devices=1, sim=SimSettings(memory_mib=1)) as lab:
+        command = [sys.executable, "-c", SHARING]
+        env = {"PYTHONPATH": str(package)}
+        jobs = [lab.submit(command, group="pair", devices=[0], name=f"slime-{n}", env=env) for n in "ab"]
+        for job in jobs:
+            assert lab.wait(job, 100) == 0, lab.output(job)
+            said = lab.output(job)
+            assert "DONE" in said
+            assert "FAILED" not in said
+            assert said.count("ACQUIRE role=sampler group=pair/sampler") == 1 + 4 * 2
+            assert said.count("ACQUIRE role=trainer group=pair ") == 1 + 4 * 2
+            assert "context_restored=True" in said
+        assert read_lines(lab.scratch.sim / "local" / VIOLATIONS) == []

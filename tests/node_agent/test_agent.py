@@ -66,7 +66,7 @@ async def test_a_job_start_registers_the_job_and_makes_its_environment(
     assert variables["SLURM_GPUS_ON_NODE"] == "2"
     assert variables["INTERLEAVE_SIM_DIR"] == str(sim.directory)
     assert variables["INTERLEAVE_ORCHESTRATOR"] == orchestrator.address
-    assert variables["TIMESLICE_TRAINER_GROUP"] == variables["TIMESLICE_SAMPLER_GROUP"] == "demo"
+    assert variables["TIMESLICE_TRAINER_GROUP"] == "demo"
 
 
 async def test_a_jobs_files_are_closed_to_others(agent: Agent, folder: Path) -> None:

@@ -18,6 +18,7 @@ from slurm_interleave.node_agent.agent import Agent
 from tests.node_agent.fakes import FakeOrchestrator, environment, start_job
 
 ACQUIRE = ts.AcquireRequest(job_id="17", group_id="demo")
+TRAINERS, SAMPLERS = "demo", "demo/sampler"
 
 
 @pytest_asyncio.fixture
@@ -111,3 +112,67 @@ async def test_a_caller_who_goes_is_followed_by_a_yield_of_what_his_call_was_gra
     assert (said.job_id, said.group_id) == ("17", "demo")
     assert metadata[CALL_KEY] == orchestrator.metadata[CALL_KEY]
     assert metadata[TOKEN_KEY] == orchestrator.metadata[TOKEN_KEY]
+
+
+async def turns(stub: Any, orchestrator: FakeOrchestrator, *calls: tuple[str, str]) -> list[str]:
+    """Make *calls* one after the other; return the groups whose lease ended."""
+    orchestrator.may_answer.set()
+    for verb, name in calls:
+        message = ts.AcquireRequest if verb == "Acquire" else ts.YieldRequest
+        assert (await getattr(stub, verb)(message(job_id="17", group_id=name))).success
+    return [orchestrator.yields.get_nowait()[0].group_id for _ in range(orchestrator.yields.qsize())]
+
+
+async def test_a_job_that_shares_all_its_devices_has_two_names_for_its_group(
+    stub: Any, orchestrator: FakeOrchestrator, folder: Path
+) -> None:
+    variables = environment(folder)
+    assert (variables["TIMESLICE_TRAINER_GROUP"], variables["TIMESLICE_SAMPLER_GROUP"]) == (
+        TRAINERS,
+        SAMPLERS,
+    )
+
+    assert await turns(stub, orchestrator, ("Acquire", SAMPLERS), ("Yield", SAMPLERS)) == ["demo"]
+
+
+async def test_a_lease_ends_when_it_was_yielded_by_each_name_that_acquired_it(
+    stub: Any, orchestrator: FakeOrchestrator
+) -> None:
+    both = [("Acquire", TRAINERS), ("Acquire", SAMPLERS)]
+
+    assert await turns(stub, orchestrator, *both, ("Yield", SAMPLERS)) == []
+    assert await turns(stub, orchestrator, ("Yield", TRAINERS)) == ["demo"]
+    assert await turns(stub, orchestrator, *both, ("Yield", TRAINERS)) == []
+    assert await turns(stub, orchestrator, ("Yield", SAMPLERS)) == ["demo"]
+
+
+async def test_a_new_agent_lets_a_second_name_end_no_lease_that_the_first_may_hold(
+    stub: Any, orchestrator: FakeOrchestrator
+) -> None:
+    assert await turns(stub, orchestrator, ("Yield", SAMPLERS)) == []
+    assert await turns(stub, orchestrator, ("Yield", TRAINERS)) == ["demo"]
+
+
+async def test_a_refused_yield_can_be_told_again(stub: Any, orchestrator: FakeOrchestrator) -> None:
+    await turns(stub, orchestrator, ("Acquire", SAMPLERS))
+    orchestrator.refuse_yield = True
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stub.Yield(ts.YieldRequest(job_id="17", group_id=SAMPLERS))
+    orchestrator.refuse_yield = False
+
+    assert await turns(stub, orchestrator, ("Yield", SAMPLERS)) == ["demo", "demo"]
+
+
+async def test_devices_of_another_component_are_refused_and_those_of_nobody_else_granted_at_once(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder, role="trainer")
+    async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_ORCH_ADDR"]) as channel:
+        stub: Any = ts_rpc.TimeSliceOrchestratorServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Acquire(ts.AcquireRequest(job_id="17", group_id=SAMPLERS))
+
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "set TIMESLICE_SAMPLER_GROUP=demo/own" in (caught.value.details() or "")
+        assert await turns(stub, orchestrator, ("Acquire", "demo/own"), ("Yield", "demo/own")) == []
+        assert not orchestrator.acquired.is_set()
