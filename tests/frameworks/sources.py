@@ -9,6 +9,7 @@ import ast
 import builtins
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -25,7 +26,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "build" / "sources"
 LIMIT_S = 40
-RELEASES = {"verl": "0.9.1", "skyrl": "0.3.0"}
+RELEASES = {"verl": "0.9.1", "skyrl": "0.3.0", "openrlhf": "0.11.2"}
 COMMITS = {
     "slime": ("THUDM/slime", "624b824a8"),
     "nemo-rl": ("NVIDIA-NeMo/RL", "7ea279abf"),
@@ -107,7 +108,10 @@ def source(project: str) -> Source:
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             names = [name for name in wheel.namelist() if name.endswith(".py")]
-            return Source({name: wheel.read(name).decode() for name in names})
+            # What is not code of this platform alone may lie in a folder NAME.data/purelib.
+            return Source(
+                {re.sub(r"^[^/]*\.data/purelib/", "", name): wheel.read(name).decode() for name in names}
+            )
     with tarfile.open(archive) as tar:
         members = [(each.name.partition("/")[2], each) for each in tar if each.name.endswith(".py")]
         wanted = [
