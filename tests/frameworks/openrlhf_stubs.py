@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-SWITCHES = (
-    "colocate_all",
-    "colocate_actor_ref",
-    "colocate_critic_reward",
-    "critic",
-    "ref",
-    "reward",
-    "engines",
-)
+from tests.frameworks.sources import source
+
+SCRIPT = "openrlhf/cli/train_ppo_ray.py"
+MODELS = ("critic", "ref", "reward", "engines")
+SWITCHES = ("colocate_all", "colocate_actor_ref", "colocate_critic_reward", *MODELS)
 Tell = Callable[[str], None]
 
 
@@ -143,6 +140,20 @@ def installed(monkeypatch: pytest.MonkeyPatch, modules: dict[str, dict[str, Any]
             if parent:
                 setattr(sys.modules[parent], last, sys.modules[name])
         vars(sys.modules[path]).update(names)
+
+
+def script(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """Make OpenRLHF's own script importable, from *folder*; return its path."""
+    modules = surface(lambda _: None, None)
+    real = {"openrlhf.utils.config": "openrlhf/utils/config.py", "openrlhf.cli.train_ppo_ray": SCRIPT}
+    installed(monkeypatch, {**modules, **{name: {} for name in real}})
+    for name, path in real.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source("openrlhf").files[path])
+        vars(sys.modules[name])["__file__"] = str(file)
+        exec(source("openrlhf").files[path], vars(sys.modules[name]))  # noqa: S102 - the release under test
+    return folder / SCRIPT
 
 
 class Training:

@@ -107,7 +107,7 @@ def source(project: str) -> Source:
         pytest.skip(f"the source of {project} cannot be fetched: {why}")
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
-            names = [name for name in wheel.namelist() if name.endswith(".py")]
+            names = [name for name in wheel.namelist() if name.endswith((".py", ".yaml"))]
             # What is not code of this platform alone may lie in a folder NAME.data/purelib.
             return Source(
                 {re.sub(r"^[^/]*\.data/purelib/", "", name): wheel.read(name).decode() for name in names}

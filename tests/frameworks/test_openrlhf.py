@@ -15,19 +15,20 @@ from slurm_interleave.client.core.errors import BadArgument, WrongState
 from slurm_interleave.client.integrations import openrlhf
 from tests.frameworks.needs import needs
 from tests.frameworks.openrlhf_stubs import (
+    SCRIPT,
     SWITCHES,
     Handle,
     Recorder,
     Tell,
     Training,
     installed,
+    script,
     settings,
     surface,
 )
 from tests.frameworks.sources import source
 from tests.frameworks.traces import traced
 
-SCRIPT = "openrlhf/cli/train_ppo_ray.py"
 SYNC, ASYNC = "openrlhf/trainer/ppo_trainer.py", "openrlhf/trainer/ppo_trainer_async.py"
 GROUP = "openrlhf/trainer/ray/launcher.py"
 
@@ -171,18 +172,7 @@ def test_ray_lets_us_inherit_from_the_class_of_an_actor() -> None:
 def test_the_options_are_parsed_by_openrlhfs_own_script(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("openrlhf/utils/config.py", SCRIPT):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source("openrlhf").files[name])
-    modules = surface(lambda _: None, None)
-    modules["openrlhf.utils.config"] = {"hierarchize": None}
-    modules["openrlhf.cli.train_ppo_ray"] = {}
-    installed(monkeypatch, modules)
-    for name in ("openrlhf/utils/config.py", SCRIPT):
-        module = sys.modules[name.removesuffix(".py").replace("/", ".")]
-        module.__file__ = str(tmp_path / name)
-        exec(source("openrlhf").files[name], vars(module))  # noqa: S102 - the release under test
+    path = script(monkeypatch, tmp_path)
     options = "--actor.model_name_or_path m --reward.model_name_or_path judge --vllm.num_engines 2"
     monkeypatch.setattr(sys, "argv", ["train", *options.split(), "--actor.num_gpus_per_node", "2"])
 
@@ -191,7 +181,7 @@ def test_the_options_are_parsed_by_openrlhfs_own_script(
     assert (args.actor.num_gpus_per_node, args.vllm.num_engines) == (2, 2)
     assert args.critic.model_name_or_path == "judge"  # GAE's, which the script itself fills in
 
-    (tmp_path / SCRIPT).write_text("if True:\n    main()\n")
+    path.write_text("if True:\n    main()\n")
     with pytest.raises(WrongState, match=r"does not end with train\(args\)"):
         openrlhf.options()
 
