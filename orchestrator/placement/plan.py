@@ -246,7 +246,7 @@ class _Table:
                 if best is None or rank < best[0]:
                     best = (rank, Placement(job.job_id, job.group, job.role, nodes, devices, lane.name))
         if (
-            best is None and not own and not job.avoid
+            best is None and not own and not job.choosy
         ):  # nor is there for the next one of this size: seats are only taken here
             self._hopeless.add((job.nodes, job.devices))
         return best[1] if best else None

@@ -132,6 +132,8 @@ def test_an_overfull_book_gives_no_more_seats_and_no_error() -> None:
     assert made.devices == (1,)
 
 
+NAMES = [f"n{i}" for i in range(5)]
+some_nodes = st.one_of(st.just(frozenset()), st.frozensets(st.sampled_from(NAMES), min_size=1, max_size=3))
 pendings = st.builds(
     Pending,
     job_id=st.uuids().map(str),
@@ -139,12 +141,14 @@ pendings = st.builds(
     role=st.sampled_from(["", "trainer", "sampler"]),
     nodes=st.integers(1, 3),
     devices=st.integers(1, 3),
+    avoid=some_nodes,
+    only=some_nodes,
 )
 queues = st.lists(pendings, max_size=14)
 fleets = st.lists(
     st.builds(
         Node,
-        name=st.sampled_from([f"n{i}" for i in range(5)]),
+        name=st.sampled_from(NAMES),
         devices=st.sets(st.integers(0, 4), min_size=1).map(lambda found: tuple(sorted(found))),
     ),
     max_size=4,
@@ -240,27 +244,32 @@ def test_the_components_of_one_job_have_nodes_of_their_own_or_none_has_a_place(
     assert_no_seat_is_given_twice(made, lanes)
 
 
-@given(queues, fleets, modes, st.sets(st.sampled_from([f"n{i}" for i in range(5)])))
+@given(queues, fleets, modes)
 def test_no_job_gets_a_node_that_it_cannot_have(
-    queue: list[Pending], fleet: list[Node], lanes: tuple[Lane, ...], some: set[str]
+    queue: list[Pending], fleet: list[Node], lanes: tuple[Lane, ...]
 ) -> None:
-    chosen = [
-        replace(job, avoid=frozenset(some)) if number % 2 else replace(job, only=frozenset(some))
-        for number, job in enumerate(queue)
-    ]
-    asked = {job.job_id: job for job in chosen}
+    asked = {job.job_id: job for job in queue}
 
-    for made in plan(chosen, [], fleet, lanes):
+    for made in plan(queue, [], fleet, lanes):
         assert all(map(asked[made.job_id].may_have, made.nodes))
 
 
 @given(queues, fleets, modes)
-def test_a_job_left_waiting_would_still_wait_in_the_next_round(
+def test_a_job_left_waiting_would_wait_if_it_were_the_only_one_too(
     queue: list[Pending], fleet: list[Node], lanes: tuple[Lane, ...]
 ) -> None:
     made = plan(queue, [], fleet, lanes)
 
     assert plan(queue, made, fleet, lanes) == []
+    assert not any(plan([job], made, fleet, lanes) for job in queue)
+
+
+def test_a_job_whose_nodes_are_full_holds_up_none_of_its_size() -> None:
+    elsewhere = replace(want("1"), only=frozenset({"n9"}))
+
+    (made,) = plan([elsewhere, want("2", "b")], [], [N1], LANES)
+
+    assert made.job_id == "2"
 
 
 def auto(job_id: str, account: str = "", devices: int = 1) -> Pending:
