@@ -1,10 +1,11 @@
-"""What happens to nodes: they boot anew, lose their slurmd, are set down or drained by an administrator."""
+"""What happens to nodes: they lose power or slurmd, are rebooted, set down or drained by an administrator."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,9 +27,18 @@ LONG_HOLD = ("--turns", "1", "--hold", "300")
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Cluster]:
-    """A cluster of its own, whose nodes stay down when they are set down."""
-    with Cluster.start(plain_nodes=(), slurm=("ReturnToService=1",)) as started:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that is there once a slurmd was told to reboot its node; `reboot_node` then does it."""
+    return tmp_path_factory.mktemp("reboot") / "asked"
+
+
+@pytest.fixture(scope="module")
+def site(asked: Path) -> Iterator[Cluster]:
+    """A cluster of its own, whose nodes stay down when they are set down, and can be rebooted."""
+    program = asked.with_name("reboot")
+    program.write_text(f"#!/bin/sh\ntouch {asked}\n")
+    program.chmod(0o755)
+    with Cluster.start(plain_nodes=(), slurm=("ReturnToService=1", f"RebootProgram={program}")) as started:
         yield started
 
 
@@ -77,6 +87,14 @@ def boot(cluster: Cluster, node: str) -> None:
     cluster.start_again(agent.name)
     cluster.start_again(slurmd.name)
     slurmd.argv.remove("-b")
+
+
+def reboot_node(cluster: Cluster, node: str, asked: Path) -> None:
+    """Wait until Slurm reboots *node*, and do what its RebootProgram stands for."""
+    assert wait_until(asked.exists, 60, 0.1), cluster.command("scontrol", "show", "node", node)
+    asked.unlink()
+    crash(cluster, node)
+    boot(cluster, node)
 
 
 def test_a_node_that_boots_anew_gives_its_devices_to_those_that_come_after(site: Cluster) -> None:
@@ -154,3 +172,55 @@ def test_no_job_is_placed_on_a_node_that_is_drained_and_one_that_waits_there_lea
         assert running.job_id in status(site, "drained")
     finally:
         site.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+
+def test_a_node_that_is_to_reboot_lets_its_jobs_end_and_a_pair_that_was_placed_there_goes_elsewhere(
+    site: Cluster, asked: Path
+) -> None:
+    go = site.out / "go-reboot"
+    holds = submit_member(site, "reboots", "--turns", "1", "--hold-for", str(go))
+    holds.until("granted")
+    waits = submit_member(site, "reboots", "--turns", "1")
+    assert wait_until(lambda: "1 ahead" in site.output(waits.job_id), 30)
+    node = site.job(holds.job_id)["NodeList"]
+    other = next(name for name in site.layout.nodes if name != node)
+    later = ("--begin=now+1hour", f"--nodelist={node}")
+    pair = [submit_member(site, "placed", "--turns", "2", options=later) for _ in "ab"]
+    for member in pair:
+        assert wait_until(lambda m=member: "state=released" in site.job(m.job_id)["AdminComment"], 20)
+
+    site.command("scontrol", "reboot", "ASAP", "nextstate=RESUME", node)
+
+    for member in pair:
+        assert wait_until(lambda m=member: site.job(m.job_id).get("ReqNodeList") == other, 30, 0.2)
+        assert wait_until(lambda m=member: not site.held(m.job_id), 30, 0.2)
+    assert not asked.exists()
+    go.touch()
+    holds.completed()
+    waits.completed()
+    reboot_node(site, node, asked)
+    assert wait_until(lambda: state_of(site, node) == "idle", 60, 0.2), state_of(site, node)
+    submit_member(site, "after-reboot", "--turns", "1", options=(f"--nodelist={node}",)).completed()
+    for member in pair:
+        site.command("scontrol", "update", f"JobId={member.job_id}", "StartTime=now")
+    for member in pair:
+        member.completed()
+
+    assert {row.nodes for row in slices(site, *pair)} == {other}
+    assert len({device for row in slices(site, *pair) for device in row.devices}) == 1
+
+
+def test_a_job_for_a_node_that_is_rebooting_starts_there_when_it_is_back(site: Cluster, asked: Path) -> None:
+    node = site.layout.nodes[0]
+    site.command("scontrol", "reboot", "nextstate=RESUME", node)
+    assert wait_until(asked.exists, 60, 0.1)
+
+    early = submit_member(site, "boots", "--turns", "1", options=(f"--nodelist={node}",))
+    free = submit_member(site, "elsewhere", "--turns", "1")
+    free.completed()
+    assert site.held(early.job_id)
+    reboot_node(site, node, asked)
+    early.completed()
+
+    assert site.job(early.job_id)["NodeList"] == node
+    assert site.job(free.job_id)["NodeList"] != node
