@@ -5,23 +5,22 @@ The chart is plain JSON (https://vega.github.io/vega-lite/docs/spec.html), and w
 
 from __future__ import annotations
 
-import json
 import textwrap
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_interleave.client.timeline import around
+from slurm_interleave.client.timeline.around import WARM
 from slurm_interleave.client.timeline.palette import Palette, ink_on
 from slurm_interleave.client.timeline.spans import Kind, Picture, Span, device_order, job_lane, picture
 from slurm_interleave.client.timeline.work import Work, busy_s, place
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-TITLE = "Turns on the devices"
-_INK, _GREY, _PAPER, _GRID, _WORK = "#1f2933", "#52606d", "#ffffff", "#e4e7eb", "#111111"
-_LANE_PX, _LABEL_MAX, _LETTER_PX, _WIDTH_PX, _LEGEND_COLUMNS = 52, 28, 7.5, 1000, 4
-_COMPUTES, _WARM = "device computes", "yielded, still on device"
+_PAPER, _WORK = "#ffffff", "#111111"
+_LANE_PX, _LABEL_MAX, _LETTER_PX, _WIDTH_PX = 52, 28, 7.5, 1000
+_COMPUTES = "device computes"
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class _Style:
 
 _STYLES = {
     Kind.HELD: _Style("holds", 0.62),
-    Kind.WARM: _Style(_WARM, 0.16),
+    Kind.WARM: _Style(WARM, 0.16),
     Kind.WAITING: _Style("waits", 0.34, "#d5dbe1"),
     Kind.SNAPSHOT: _Style("switch: snapshot", 0.62, "#323f4b"),
     Kind.SWITCH: _Style("switch: handover", 0.62, "#f0b429"),
@@ -62,13 +61,13 @@ def chart(
     labels = _labels(shown, placed, slices, lanes)
     return {
         "$schema": SCHEMA,
-        "title": _title(shown, title),
+        "title": around.title(shown, title),
         "background": _PAPER,
         "padding": 10,
         "width": _WIDTH_PX,
         "height": _LANE_PX * (1.2 - min(lanes.values(), default=0.0)),
         "layer": [_bars_layer(bars, shown, _colours(shown, palette)), _names_layer(bars)],
-        "encoding": {"y": _y(lanes, labels)},
+        "encoding": {"y": around.y(lanes, labels)},
         "config": {"font": "DejaVu Sans, Liberation Sans, sans-serif", "view": {"stroke": None}},
     }
 
@@ -96,7 +95,7 @@ def _look(span: Span) -> str:
     """Return the name of the colour of *span*; the legend shows it."""
     if span.kind is Kind.HELD:
         return f"{span.job} {span.item.phase}".strip()
-    return f"{_WARM} {span.job}" if span.kind is Kind.WARM else _STYLES[span.kind].label
+    return f"{WARM} {span.job}" if span.kind is Kind.WARM else _STYLES[span.kind].label
 
 
 def _bar(span: Span, y: float, start: float, palette: Palette) -> dict[str, Any]:
@@ -172,44 +171,6 @@ def _labels(
     return labels
 
 
-def _title(shown: Picture, title: str) -> dict[str, Any]:
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(shown.start))
-    return {
-        "text": title or TITLE,
-        "subtitle": f"began {began}, lasted {shown.end - shown.start:.1f} s",
-        "anchor": "start",
-        "frame": "group",
-        "fontSize": 16,
-        "color": _INK,
-        "subtitleColor": _GREY,
-        "subtitlePadding": 4,
-        "offset": 12,
-    }
-
-
-def _y(lanes: Mapping[str, float], labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    lowest = min(lanes.values(), default=0.0)
-    return {
-        "field": "low",
-        "type": "quantitative",
-        "scale": {"domain": [lowest - 0.6, 0.6], "nice": False, "zero": False},
-        "axis": {
-            "title": None,
-            "values": list(lanes.values()),
-            "labelExpr": f"{json.dumps(labels)}[datum.value]",
-            "labelLimit": 0,
-            "labelColor": _INK,
-            "labelOffset": -7,
-            "labelFontSize": 12,
-            "labelLineHeight": 15,
-            "labelPadding": 8,
-            "grid": False,
-            "ticks": False,
-            "domain": False,
-        },
-    }
-
-
 def _colours(shown: Picture, palette: Palette) -> dict[str, str]:
     """Return the colour of each look that occurs, in the order of the legend."""
     spans = sorted(shown.spans, key=lambda span: (list(_STYLES).index(span.kind), palette.rank(span.job)))
@@ -229,14 +190,14 @@ def _bars_layer(bars: Sequence[Mapping[str, Any]], shown: Picture, colours: dict
         "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
         "mark": {"type": "rect", "clip": True},
         "encoding": {
-            "x": _x(shown),
+            "x": around.x(shown),
             "x2": {"field": "to"},
             "y2": {"field": "high"},
             "color": {
                 "field": "look",
                 "type": "nominal",
                 "scale": {"domain": list(colours), "range": list(colours.values())},
-                "legend": _legend({str(bar["look"]) for bar in bars}, colours),
+                "legend": around.legend({str(bar["look"]) for bar in bars}, colours),
             },
             "tooltip": _TOOLTIP,
             "description": {"field": "what", "type": "nominal"},
@@ -253,31 +214,6 @@ _TOOLTIP = [
     {"field": "turn", "type": "nominal", "title": "turn"},
     {"field": "switch", "type": "nominal", "title": "switch"},
 ]
-
-
-def _x(shown: Picture) -> dict[str, Any]:
-    return {
-        "field": "from",
-        "type": "quantitative",
-        "scale": {"domain": [0, (shown.end - shown.start) * 1.01 or 1], "nice": False},
-        "axis": {"title": "seconds since the first acquire", "gridColor": _GRID, "labelColor": _INK},
-    }
-
-
-def _legend(looks: set[str], colours: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the legend: of the light shades of what is warm, each a job's, one stands for all."""
-    if not looks:
-        return None
-    warm = [look for look in colours if look.startswith(_WARM)]
-    return {
-        "title": None,
-        "orient": "bottom",
-        "columns": _LEGEND_COLUMNS,
-        "symbolType": "square",
-        "labelColor": _INK,
-        "values": [look for look in colours if look in looks and look not in warm[1:]],
-        "labelExpr": f"indexof(datum.value, {json.dumps(_WARM)}) === 0 ? {json.dumps(_WARM)} : datum.value",
-    }
 
 
 def _names_layer(bars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

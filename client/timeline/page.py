@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from slurm_interleave.client.timeline.draw import TITLE, chart
+from slurm_interleave.client.timeline.around import TITLE
+from slurm_interleave.client.timeline.draw import chart
 from slurm_interleave.client.timeline.perfetto import trace
 from slurm_interleave.client.timeline.work import Work
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
