@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from slurm_interleave.client.cli.words import OneOf
 from slurm_interleave.client.core.errors import NotRegistered
 from slurm_interleave.client.endpoints import register_endpoints
 
 
 @click.command()
-@click.argument("app", type=click.Choice(["vllm", "sglang"]))
+@click.argument("app", type=OneOf(["vllm", "sglang"]))
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option("--discard", is_flag=True, help="They suspend without keeping the weights.")
 def endpoints(app: str, urls: tuple[str, ...], discard: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from slurm_interleave.client.cli import times
+from slurm_interleave.client.cli.words import hint
 from slurm_interleave.client.core.errors import BadArgument
 
 Item = TypeVar("Item")
@@ -128,8 +128,7 @@ def _parse_field(word: str, columns: Mapping[str, Column[Item]]) -> Field[Item]:
 
 
 def _nearest(word: str, columns: Mapping[str, Column[Item]]) -> str:
-    near = difflib.get_close_matches(word.lower(), columns, n=1)
-    return f"; did you mean {columns[near[0]].name!r}?" if near else "; --helpformat lists all"
+    return hint(word, [column.name for column in columns.values()]) or "; --helpformat lists all"
 
 
 def _nothing_chosen() -> list[Any]:

@@ -1,4 +1,4 @@
-"""Jobs as users write them: `123,124`, tasks of arrays `123_4` and `123_[1-3]`, components `123+0`.
+"""Jobs as users write them: `123-130`, tasks of arrays `123_4` and `123_[1-3]`, components `123+0`.
 
 The records have the number that each task and component has of its own (sacct's JobIDRaw); Slurm
 is asked for it.
@@ -15,6 +15,7 @@ from slurm_interleave.client.core.hostlist import expand
 from slurm_interleave.client.core.names import excerpt, parse_job_id
 
 _TASK = re.compile(r"\d+(_(\d+|\[[\d,-]+\])|\+\d+)")
+_FROM_TO = re.compile(r"\d{1,10}-\d{1,10}")
 _SPLIT = re.compile(r"(?:[^,\[]|\[[^\]]*(?:\]|$))+")
 _RANGES = re.compile(r"\[\d+(-\d+)?(,\d+(-\d+)?)*\]")
 _MOST = 1000
@@ -32,7 +33,7 @@ def names(text: str, what: str) -> tuple[str, ...]:
     if "[" in outside or "]" in outside:
         raise BadArgument(f"{what} {excerpt(text)} cannot be read; write them as in n1,n[2-4,7]")
     if _count(text) > _MOST:
-        raise BadArgument(f"{what} {excerpt(text)} are too many; at most {_MOST} can be named")
+        raise _too_many(text, what)
     return expand(text)
 
 
@@ -51,9 +52,24 @@ def parse_jobs(words: Sequence[str]) -> tuple[str, ...]:
     for word in (part for text in words for part in split(text)):
         if _TASK.fullmatch(word):
             tasks += names(word, "jobs")
+        elif _FROM_TO.fullmatch(word):
+            jobs += _from_to(word)
         else:
             jobs.append(parse_job_id(word))
     return tuple(dict.fromkeys((*jobs, *(_numbers(tasks) if tasks else ()))))
+
+
+def _from_to(word: str) -> Iterator[str]:
+    first, last = map(int, word.split("-"))
+    if last < first:
+        raise BadArgument(f"jobs {excerpt(word)} end before they begin; write the lower number first")
+    if last - first >= _MOST:
+        raise _too_many(word, "jobs")
+    return map(str, range(first, last + 1))
+
+
+def _too_many(text: str, what: str) -> BadArgument:
+    return BadArgument(f"{what} {excerpt(text)} are too many; at most {_MOST} can be named")
 
 
 def _numbers(tasks: Sequence[str]) -> list[str]:

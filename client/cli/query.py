@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import pwd
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ from google.protobuf import json_format
 
 from slurm_interleave.client.cli import job_lists, times
 from slurm_interleave.client.cli.link import orchestrator
+from slurm_interleave.client.cli.words import hint
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.core.names import parse_group_name
 from slurm_interleave.client.core.states import SliceState
@@ -170,9 +170,7 @@ def _state(word: str) -> str:
     name = _SHORT.get(word.upper(), word.upper())
     if name in known:
         return name
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise BadArgument(f"no state {word!r}{hint}; states are {', '.join(known)}")
+    raise BadArgument(f"no state {word!r}{hint(name, known)}; states are {', '.join(known)}")
 
 
 _OPTIONS = (
@@ -181,7 +179,7 @@ _OPTIONS = (
         "--jobs",
         multiple=True,
         metavar="ID,...",
-        help="Only these jobs, of whatever day: 123, 123_[1-3] of an array, 123+0 of a heterogeneous job.",
+        help="Only these jobs, of whatever day: 123, 123-130, 123_[1-3] of an array, 123+0 of several.",
     ),
     click.option("-u", "--user", multiple=True, metavar="USER,...", help="Only these users' jobs."),
     click.option("-A", "--accounts", multiple=True, metavar="ACCOUNT,...", help="Only of these accounts."),
@@ -206,7 +204,7 @@ _OPTIONS = (
         metavar="STATE,...",
         help="Only these states: " + ", ".join(state.value for state in SliceState) + ".",
     ),
-    click.option("--from-json", type=click.File(), hidden=True, help="Read slices from JSON lines."),
+    click.option("--from-json", type=click.File(lazy=True), hidden=True, help="Read slices from JSON lines."),
 )
 _SOURCE = (
     click.option("--config", metavar="FILE", help="Configuration instead of /etc/slurm/interleave.toml."),

@@ -14,6 +14,7 @@ from slurm_interleave.client.cli.columns import COLUMNS, DEFAULT_FORMAT
 from slurm_interleave.client.cli.fields import BYTES, Column, Field, by_name, bytes_in, parse_format
 from slurm_interleave.client.cli.query import Query, parse_query, query_options, source_options
 from slurm_interleave.client.cli.rows import Row, of_day, of_slice, per_job
+from slurm_interleave.client.cli.words import OneOf
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
@@ -40,14 +41,14 @@ _FORMATS = ("json_", "yaml", "csv_")
     "summary_key",
     is_flag=False,
     flag_value="group",
-    type=click.Choice(list(summary.KEYS)),
+    type=OneOf(summary.KEYS),
     help="What sharing saved or lost, and the waiting paid for it, by group or another.",
 )
 @click.option("-P", "--parsable2", is_flag=True, help="Values with | between them, in full.")
 @click.option("-p", "--parsable", is_flag=True, help="The same with a | at the end of the line too.")
 @click.option("--delimiter", default="|", metavar="TEXT", help="What stands between values for -P and -p.")
 @click.option("-n", "--noheader", is_flag=True, help="No headings.")
-@click.option("--units", type=click.Choice(list("KMGTP")), help="Show bytes in this unit.")
+@click.option("--units", type=OneOf("KMGTP"), help="Show bytes in this unit.")
 @click.option("--json", "json_", is_flag=True, help="JSON; all fields unless -o names some.")
 @click.option("--yaml", is_flag=True, help="YAML; all fields unless -o names some.")
 @click.option("--csv", "csv_", is_flag=True, help="Comma-separated values, quoted where needed.")

@@ -11,6 +11,7 @@ import click
 from slurm_interleave.client import timeline as drawing
 from slurm_interleave.client.cli import entry, times
 from slurm_interleave.client.cli.query import parse_query, query_options, source_options
+from slurm_interleave.client.cli.words import OneOf
 from slurm_interleave.client.core.errors import BadArgument
 
 
@@ -21,7 +22,7 @@ from slurm_interleave.client.core.errors import BadArgument
 @click.option(
     "--format",
     "form",
-    type=click.Choice(list(drawing.FORMS)),
+    type=OneOf(drawing.FORMS),
     help="A page, a picture, or a trace for ui.perfetto.dev; default: what FILE ends with (.html, .svg, "
     ".png, .pftrace), else a page.",
 )

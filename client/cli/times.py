@@ -6,6 +6,7 @@ import re
 import time
 from datetime import datetime, timezone
 
+from slurm_interleave.client.cli.words import hint
 from slurm_interleave.client.core.errors import BadArgument
 
 FORMS = (
@@ -38,7 +39,7 @@ def parse_time(text: str, now: float) -> float:
     try:
         return _relative(word, now) if word.startswith("now") else _absolute(word, now)
     except ValueError as error:
-        why = f": {error}" if str(error) else ""
+        why = f": {error}" if str(error) else _meant(word)
         raise BadArgument(f"time {text!r} cannot be read{why}; understood are {FORMS}") from None
 
 
@@ -60,6 +61,14 @@ def duration_text(length_s: float) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"{f'{days:02d}-' if days else ''}{hours:02d}:{minutes:02d}:{rest:02d}"
+
+
+def _meant(word: str) -> str:
+    """Return the question whether the nearest word that there is was meant."""
+    beyond_now = re.fullmatch(r"now\s*[+-]\s*\d+\s*([a-z]+)", word)
+    if beyond_now is not None:
+        return hint(beyond_now[1], [f"{unit}s" for unit in _UNITS])
+    return hint(word, ("now", *_DAYS, *_HOURS))
 
 
 def _relative(word: str, now: float) -> float:

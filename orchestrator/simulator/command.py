@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from slurm_interleave.client.cli.words import OneOf
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import EAGER, Rules
@@ -27,8 +28,8 @@ _jobs: Sequence[Job] = ()  # in a process of `compare`
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--policy", default="learned", help=f"One of {', '.join(POLICIES)}; compared with fifo.")
-@click.option("--eager", default="off", type=click.Choice(EAGER), help="As [turns] eager.")
+@click.option("--policy", default="learned", type=OneOf(POLICIES), help="Compared with fifo.")
+@click.option("--eager", default="off", type=OneOf(EAGER), help="As [turns] eager.")
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs of the traces.")
 @click.option("--devices", type=click.IntRange(1), help="Only jobs that share at most N devices each.")
 @click.option("--backend-cost", metavar="S,R", help="Seconds of each snapshot and restore, for all jobs.")

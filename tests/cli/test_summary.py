@@ -228,4 +228,5 @@ def test_a_task_that_slurm_does_not_know_is_named(slurm: Path) -> None:
 
 
 def test_names_outside_slurm_are_not_looked_up() -> None:
+    assert parse_jobs(["8-11,10"]) == ("8", "9", "10", "11")
     assert parse_jobs(["train_1,my-job+x,a_b"]) == ("train_1", "my-job+x", "a_b")

@@ -1,0 +1,60 @@
+"""Whatever is typed behind `sinterleave` is a report or one line that says what was wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import click
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurm_interleave.client.cli.report import command
+from slurm_interleave.client.cli.sinterleave import main
+from tests.cli.conftest import Outcome
+
+_SOURCES = ("config", "address", "from_json")
+_OPTIONS = [
+    option for option in command.params if isinstance(option, click.Option) and option.name not in _SOURCES
+]
+_HANDY = [
+    "",
+    "17",
+    "1-3",
+    "1_[1-3",
+    "n[1-2,",
+    "R",
+    "now",
+    "now-1day",
+    "%",
+    "JobID%-4,",
+    ",",
+    "group",
+    "G",
+    "\0",
+    "-X",
+]
+_text = st.one_of(st.sampled_from(_HANDY), st.text(max_size=12))
+
+
+@st.composite
+def _command_lines(draw: st.DrawFn) -> list[str]:
+    words = []
+    for option in draw(st.lists(st.sampled_from(_OPTIONS), max_size=5)):
+        flag, value = draw(st.sampled_from(option.opts)), draw(_text)
+        long = flag.startswith("--")
+        words.append(flag if option.is_flag else f"{flag}={value}" if long else f"{flag}{value}")
+    return words + draw(st.lists(_text, max_size=1))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(words=_command_lines())
+def test_any_command_line_is_a_report_or_one_line(call: Callable[..., Outcome], words: list[str]) -> None:
+    outcome = call(main, "--from-json", os.devnull, *words)
+
+    if outcome.status:
+        assert (outcome.status, outcome.out) in ((1, ""), (2, ""))
+        assert outcome.err.startswith("sinterleave: error: ")
+        assert len(outcome.err.splitlines()) == 1
+    else:
+        assert outcome.err == ""
