@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -34,7 +34,7 @@ _SUMS = frozenset(
         *("exclusive_device_s", "occupied_device_s"),
     }
 )
-_COLUMNS = [days.c[field.name] for field in fields(rows.Day)]
+_COLUMNS = [days.c[name] for name in rows.Day._fields]
 
 
 def date_of(moment: float) -> int:
@@ -121,7 +121,7 @@ def _plus(day: rows.Day, new: rows.Day) -> rows.Day:
     changes: dict[str, Any] = {name: getattr(day, name) + getattr(new, name) for name in _SUMS}
     changes |= {name: min(getattr(day, name), getattr(new, name)) for name in _LEAST}
     changes |= {name: max(getattr(day, name), getattr(new, name)) for name in _MOST}
-    return replace(new, **changes)
+    return new._replace(**changes)
 
 
 def pages(engine: sa.Engine, wanted: SliceFilter) -> Iterator[Sequence[rows.Day]]:
@@ -163,7 +163,7 @@ def _kept(engine: sa.Engine, wanted: SliceFilter, first: int, last: int | None) 
     here = query
     while True:
         with explained(engine), engine.connect() as db:
-            page = [rows.Day(*found) for found in db.execute(here.limit(PAGE))]
+            page = [rows.Day._make(found) for found in db.execute(here.limit(PAGE))]
         yield from page
         if len(page) < PAGE:
             return

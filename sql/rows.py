@@ -138,11 +138,9 @@ class Slice:
     comment: str = ""  # why it ended, where that was not by its job
 
 
-@dataclass(frozen=True)
-class Day:
-    """What the turns of a member add up to that ended on one day; see `days`."""
+class Day(NamedTuple):
+    """What the turns of a member add up to that ended on one day; see `days`. A report reads thousands."""
 
-    KEY: ClassVar = ("day", "job_id", "group")
     day: int  # 20261129: the date where the orchestrator is
     job_id: str
     group: str

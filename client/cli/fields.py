@@ -48,7 +48,7 @@ class Field(Generic[Item]):
 
 def shown(text: str) -> str:
     """Return *text* without characters that would break a line or drive a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def seconds(value: float) -> str:

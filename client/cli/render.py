@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -46,8 +46,9 @@ def parsable(
     end = delimiter if trailing else ""
     if heading:
         yield delimiter.join(field.column.name for field in fields) + end
+    cells = [_parsable_cell(field) for field in fields]
     for item in items:
-        yield delimiter.join(_parsable_cell(field, item) for field in fields) + end
+        yield delimiter.join([cell(item) for cell in cells]) + end
 
 
 def as_json(name: str, fields: Sequence[Field[Item]], items: Iterable[Item]) -> str:
@@ -68,7 +69,8 @@ def as_csv(fields: Sequence[Field[Item]], items: Iterable[Item], *, heading: boo
     """Yield lines of values as RFC 4180 has them, quoted where they must be."""
     out = io.StringIO()
     write = csv.writer(out, lineterminator="").writerow
-    given = ([_parsable_cell(field, item) for field in fields] for item in items)
+    values = [_parsable_cell(field) for field in fields]
+    given = ([value(item) for value in values] for item in items)
     for cells in chain([[field.column.name for field in fields]] if heading else [], given):
         write(cells)
         yield out.getvalue()
@@ -88,9 +90,12 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _parsable_cell(field: Field[Any], item: object) -> str:
-    text = field.column.kind.parsable(field.column.value(item))
-    return text if field.width is None else text[: field.width]
+def _parsable_cell(field: Field[Item]) -> Callable[[Item], str]:
+    """Return what gives the text of *field* for an item."""
+    value, text, width = field.column.value, field.column.kind.parsable, field.width
+    if width is None:
+        return lambda item: text(value(item))
+    return lambda item: text(value(item))[:width]
 
 
 def _widths(fields: Sequence[Field[Any]], cells: Sequence[Sequence[str]]) -> list[int]:

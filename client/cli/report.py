@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import click
@@ -19,6 +20,7 @@ from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
 Item = TypeVar("Item")
+_AT_ONCE = 1000
 _FORMATS = ("json_", "yaml", "csv_")
 
 
@@ -128,5 +130,7 @@ def _show(name: str, fields: list[Field[Item]], rows: list[Item], options: dict[
 
 
 def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
+    """Write *lines*, many at a time, since each write is flushed."""
+    rest = iter(lines)
+    while some := list(islice(rest, _AT_ONCE)):
+        click.echo("\n".join(some))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from slurm_interleave.client.core.gains import Gain, gain, total
 from slurm_interleave.client.core.states import SliceState
@@ -20,8 +20,7 @@ _SUMMED = (
 _LIVE_FIRST = (SliceState.RUNNING.value, SliceState.WAITING.value)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of the report. Moments in seconds since the epoch, durations in seconds, sizes in bytes."""
 
     job_id: str
@@ -34,10 +33,10 @@ class Row:
     phase: str
     backend: str
     nodes: str
-    devices: tuple[str, ...]
     state: str
     epoch: int
     comment: str
+    devices: tuple[str, ...]
     partners: tuple[str, ...]
     day: str  # the date of the end, where the orchestrator is; empty: it has not ended
     requested: float
@@ -66,7 +65,9 @@ def of_slice(item: pb.Slice, now: float) -> Row:
     waited = max(0.0, (item.start or until) - item.requested)
     devices = len(item.devices)
     return Row(
-        **_texts(item),
+        *_texts(item),
+        tuple(item.devices),
+        tuple(item.partners),
         day=time.strftime("%Y-%m-%d", time.localtime(end)) if end else "",
         requested=item.requested,
         start=item.start or None,
@@ -91,7 +92,9 @@ def of_day(item: pb.DaySum) -> Row:
     """Return the row of what a member's turns of one day add up to."""
     of = item.slice
     return Row(
-        **_texts(of),
+        *_texts(of),
+        tuple(of.devices),
+        tuple(of.partners),
         day=item.day,
         requested=of.requested,
         start=of.start,
@@ -112,13 +115,12 @@ def of_day(item: pb.DaySum) -> Row:
     )
 
 
-def _texts(item: pb.Slice) -> dict[str, Any]:
-    texts = ("job_id", "job_name", "group", "role", "user", "account", "partition", "phase", "backend")
-    return {
-        **{name: getattr(item, name) for name in (*texts, "nodes", "state", "epoch", "comment")},
-        "devices": tuple(item.devices),
-        "partners": tuple(item.partners),
-    }
+_Texts = tuple[str, str, str, str, str, str, str, str, str, str, str, int, str]
+# The first fields of `Row`.
+_texts: Callable[[pb.Slice], _Texts] = attrgetter(
+    *("job_id", "job_name", "group", "role", "user", "account", "partition", "phase", "backend", "nodes"),
+    *("state", "epoch", "comment"),
+)
 
 
 def per_job(rows: Iterable[Row], now: float) -> list[Row]:

@@ -20,11 +20,10 @@ turn within the cycle: both make the savings smaller than they are, not larger.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(NamedTuple):
     """Device-seconds of one turn, or of many."""
 
     held: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -90,17 +89,17 @@ def test_the_row_of_a_job_sums_its_slices() -> None:
 
 
 def test_a_job_is_in_the_state_of_the_slice_that_is_under_way() -> None:
-    ended = replace(ROW, state="YIELDED", requested=BEGAN + 50)
+    ended = ROW._replace(state="YIELDED", requested=BEGAN + 50)
 
     for state in LIVE_SLICES:
-        live = replace(ROW, state=state.value, requested=BEGAN, end=None)
+        live = ROW._replace(state=state.value, requested=BEGAN, end=None)
         job = per_job([live, ended], BEGAN + 100)[0]
         assert (job.state, job.end) == (state.value, None)
 
 
 def test_an_ended_job_is_in_the_state_of_its_last_slice() -> None:
-    first = replace(ROW, state=SliceState.YIELDED.value)
-    last = replace(ROW, state=SliceState.JOB_ENDED.value, requested=BEGAN + 20)
+    first = ROW._replace(state=SliceState.YIELDED.value)
+    last = ROW._replace(state=SliceState.JOB_ENDED.value, requested=BEGAN + 20)
 
     assert per_job([last, first], BEGAN + 100)[0].state == "JOB_ENDED"
 
@@ -126,7 +125,7 @@ def test_a_table_without_rows_has_its_headings() -> None:
 
 
 def test_on_a_narrow_terminal_the_widest_texts_are_cut_and_the_numbers_stay() -> None:
-    row = replace(ROW, phase="a phase with a long name", devices=tuple(f"node{i}/0" for i in range(9)))
+    row = ROW._replace(phase="a phase with a long name", devices=tuple(f"node{i}/0" for i in range(9)))
 
     lines = table("JobID,Phase,Devices,Waited,SwitchBytes", [row], limit=60)
 
@@ -156,7 +155,7 @@ def test_parsable_output_can_end_each_line_with_the_delimiter() -> None:
 
 def test_json_has_numbers_as_numbers_and_null_where_there_is_none() -> None:
     fields = parse_format("JobID,End,Waited,SwitchBytes,Devices", NAMES)
-    text = render.as_json("slices", fields, [replace(ROW, end=None)])
+    text = render.as_json("slices", fields, [ROW._replace(end=None)])
 
     assert json.loads(text) == {
         "slices": [
@@ -167,7 +166,7 @@ def test_json_has_numbers_as_numbers_and_null_where_there_is_none() -> None:
 
 @given(phase=st.text(max_size=30), name=st.text(max_size=30))
 def test_whatever_a_job_calls_itself_a_row_is_one_line(phase: str, name: str) -> None:
-    row = replace(ROW, phase=phase, job_name=name)
+    row = ROW._replace(phase=phase, job_name=name)
 
     assert len("\n".join(table("JobID,JobName,Phase", [row])).splitlines()) == 3
     assert len(values("JobName,Phase", [row])[0].splitlines()) == 1
@@ -176,7 +175,7 @@ def test_whatever_a_job_calls_itself_a_row_is_one_line(phase: str, name: str) ->
 
 @given(
     rows=st.lists(
-        st.builds(lambda text: replace(ROW, phase=text, group=text[::-1]), st.text("abc", max_size=40))
+        st.builds(lambda text: ROW._replace(phase=text, group=text[::-1]), st.text("abc", max_size=40))
     ),
     limit=st.integers(60, 200),
 )

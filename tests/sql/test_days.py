@@ -207,4 +207,4 @@ def test_each_column_of_a_day_is_written(store: Store) -> None:
     [day] = read(store)
 
     assert day == day_of(turn(1, NOON))
-    assert set(vars(day)) == set(days.columns.keys())
+    assert set(day._fields) == set(days.columns.keys())
