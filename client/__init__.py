@@ -11,6 +11,7 @@ from slurm_interleave.client.core.errors import (
     StaleLease,
 )
 from slurm_interleave.client.interleaver import Interleaver
+from slurm_interleave.client.job_ranks import JobRanks
 from slurm_interleave.client.notices import Notice
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "InterleaveError",
     "Interleaver",
     "JobFaulted",
+    "JobRanks",
     "Lease",
     "NotRegistered",
     "Notice",

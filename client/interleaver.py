@@ -53,7 +53,7 @@ class Interleaver:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Be pickled, as for a process that is spawned, without lease and callbacks."""
-        return _again, (self._session.member if self._session is not None else None,)
+        return Interleaver._of, (self.member,)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Interleaver:
@@ -75,6 +75,11 @@ class Interleaver:
         return cls(Session(member, waiting=Shown) if member is not None else None)
 
     @property
+    def member(self) -> Member | None:
+        """Which job of which group this is; None outside an interleaved job."""
+        return self._session.member if self._session is not None else None
+
+    @property
     def active(self) -> bool:
         """Whether this process is in an interleaved job."""
         return self._session is not None
@@ -82,7 +87,7 @@ class Interleaver:
     @property
     def lease(self) -> Lease | None:
         """The lease that is held now; of several, that of the job's own group, or the first."""
-        return self._held.lease(self._session.member.group) if self._session is not None else None
+        return self._held.lease(self.member.group) if self.member is not None else None
 
     @property
     def should_yield(self) -> bool:
@@ -152,7 +157,7 @@ class Interleaver:
 
     def _groups(self, groups: Sequence[str] | None) -> list[str]:
         """Return the groups that are meant. Raises `BadName`."""
-        own = [self._session.member.group] if self._session is not None else []
+        own = [self.member.group] if self.member is not None else []
         return list(dict.fromkeys(map(parse_group_name, groups))) if groups else own
 
     def _hold(self, lease: Lease) -> None:
@@ -290,7 +295,3 @@ class Interleaver:
                 following.close()
             if self._session is not None:
                 self._session.close()
-
-
-def _again(member: Member | None) -> Interleaver:
-    return Interleaver._of(member)  # noqa: SLF001 - of this module

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from slurm_interleave.client.connect import CALL_KEY, ERROR_KEY
+from slurm_interleave.client.connect import CALL_KEY
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted, StaleLease
 from slurm_interleave.client.interleaver import Interleaver
+from slurm_interleave.client.testing_ranks import RanksHere, answered
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
@@ -129,12 +130,12 @@ class Turns(rpc.InterleaveServicer):
 
     def Acquire(self, request: pb.AcquireRequest, context: Any) -> Iterator[pb.AcquireUpdate]:
         """Tell each new place, then the grant."""
-        with _errors(context):
+        with answered(context):
             yield from self._updates(request, context, math.inf)
 
     def AcquireSoon(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireUpdate:
         """Tell the grant, or nothing once the caller's patience is over; then he keeps his place."""
-        with _errors(context):
+        with answered(context):
             updates = self._updates(request, context, request.patience_s)
             granted = [update for update in updates if update.HasField("granted")]
         return granted[0] if granted else pb.AcquireUpdate()
@@ -144,7 +145,7 @@ class Turns(rpc.InterleaveServicer):
         if call := _call(context):
             self._abandon(call)
             return pb.YieldReply()
-        with _errors(context):
+        with answered(context):
             return pb.YieldReply(pending_waiters=self._end(request))
 
     def Notices(self, request: pb.NoticesRequest, context: Any) -> Iterator[pb.HolderNotice]:
@@ -258,15 +259,6 @@ class Turns(rpc.InterleaveServicer):
             self._changed.notify_all()
 
 
-@contextlib.contextmanager
-def _errors(context: Any) -> Iterator[None]:
-    try:
-        yield
-    except InterleaveError as error:
-        context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
-        context.abort(grpc.StatusCode[error.status], str(error))
-
-
 def _call(context: Any) -> str:
     return str(dict(context.invocation_metadata()).get(CALL_KEY, ""))
 
@@ -278,6 +270,7 @@ def orchestrator() -> Iterator[Turns]:
     server = grpc.server(pool, options=(("grpc.so_reuseport", 0),))
     turns = Turns(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
     rpc.add_InterleaveServicer_to_server(turns, server)
+    rpc.add_RanksServicer_to_server(RanksHere(), server)
     server.start()
     try:
         yield turns

@@ -50,6 +50,7 @@ from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 from slurm_interleave.orchestrator.retention import Retention
 from slurm_interleave.orchestrator.services.agent_link import AgentLinkService
 from slurm_interleave.orchestrator.services.interleave import InterleaveService
+from slurm_interleave.orchestrator.services.ranks import RanksService
 from slurm_interleave.orchestrator.services.timeslice import TimeSliceService
 from slurm_interleave.orchestrator.web.config import WebConfig
 from slurm_interleave.sql.rows import Reservation
@@ -146,6 +147,7 @@ class Orchestrator:
         audit = self._helper.audit if self._helper is not None else None
         own = self._service()(arbiter, gate, self.links, self._groups, audit)
         rpc.add_InterleaveServicer_to_server(own, ours)
+        rpc.add_RanksServicer_to_server(RanksService(gate, arbiter.core.state), ours)
         agents = AgentLinkService(arbiter, gate, self.links, self.reservations, self._config.cluster)
         rpc.add_AgentLinkServicer_to_server(agents, ours)
         timeslice_rpc.add_TimeSliceOrchestratorServiceServicer_to_server(

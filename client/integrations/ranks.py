@@ -1,21 +1,23 @@
 """The processes of one job that use its devices together: one leads, and the others do as it says.
 
-Sources: torch 2.13 `distributed/rendezvous.py`, `ProcessGroupNCCL.cpp` (watchdog: every 100 ms it looks at
+Source: torch 2.13 `ProcessGroupNCCL.cpp` (watchdog: every 100 ms it looks at
 the works that are listed still; with a timeout of 480 s it kills a process whose look hangs).
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
 from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.client.interleaver import Interleaver
+from slurm_interleave.client.job_ranks import JobRanks, rank_of
 
 _LONG = timedelta(days=7)  # gloo's own 30 minutes are less than a turn may take
 _NCCL_LISTED_S = 0.3  # after it the watchdog of NCCL has struck the works that ended off its list
-_PREFIX = "interleave"
 
 
 class Ranks(Protocol):
@@ -53,8 +55,7 @@ class TorchRanks:
         self._rank, self._size = rank, size
         self._group: Any = None
         self._world: Any = None  # the process group that `_group` is part of
-        self._store: Any = None
-        self._told = 0
+        self._meeting: JobRanks | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Ranks:
@@ -72,21 +73,22 @@ class TorchRanks:
         import torch.distributed as dist
 
         synchronize()
-        if not dist.is_initialized():
-            return  # not yet, or no more: then destroying it was where they met
+        if not dist.is_initialized():  # not yet, or no more
+            self._meet()
+            return
         dist.barrier(group=self._gloo())
         if dist.is_nccl_available() and dist.get_backend() != "gloo":
             time.sleep(_NCCL_LISTED_S)
 
     def tell(self, lead: Callable[[], None]) -> None:
-        """Broadcast how it ended; by the store where the ranks will meet, as long as there is no group."""
+        """Broadcast how it ended; as long as there is no group, where ranks meet without torch."""
         import torch.distributed as dist
 
         group = self._gloo() if dist.is_initialized() else None
         error = self._lead(lead)
         text = str(error) or type(error).__name__ if error else ""
         if group is None:
-            text = self._by_store(text)
+            text = self._meet(text)
         else:
             told = [text]
             dist.broadcast_object_list(told, src=0, group=group)
@@ -96,24 +98,12 @@ class TorchRanks:
         if text:
             raise InterleaveError(f"rank {self._rank}: rank 0 was not granted the devices: {text}")
 
-    def _by_store(self, text: str) -> str:
-        """Return the *text* of rank 0, which serves the store: it returns when all have read."""
-        import torch.distributed as dist
-        from torch.distributed.rendezvous import rendezvous
-
-        if self._store is None:
-            store, _, _ = next(rendezvous("env://", timeout=_LONG))
-            self._store = dist.PrefixStore(_PREFIX, store)
-        self._told += 1
-        key = f"told-{self._told}"
-        if self.leads:
-            self._store.set(key, text)
-        told: str = self._store.get(key).decode()
-        if self._store.add(f"{key}-read", 1) == self._size:
-            self._store.set(f"{key}-by-all", "")
-        if self.leads:
-            self._store.wait([f"{key}-by-all"], _LONG)
-        return told
+    def _meet(self, text: str = "") -> str:
+        """Return the *text* of rank 0, when all have come to where the ranks of a job meet without torch."""
+        if self._meeting is None:
+            place = f"{rank_of(os.environ)[2]}.torch"
+            self._meeting = JobRanks(Interleaver.from_env(), self._rank, self._size, place)
+        return self._meeting.meet(text)
 
     def _lead(self, lead: Callable[[], None]) -> Exception | None:
         if self.leads:

@@ -288,6 +288,30 @@ class Trespass(_message.Message):
     reason: str
     def __init__(self, device: _Optional[int] = ..., pid: _Optional[int] = ..., job_id: _Optional[str] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class MeetRequest(_message.Message):
+    __slots__ = ("job_id", "place", "round", "rank", "ranks", "word", "before")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    place: str
+    round: int
+    rank: int
+    ranks: int
+    word: str
+    before: str
+    def __init__(self, job_id: _Optional[str] = ..., place: _Optional[str] = ..., round: _Optional[int] = ..., rank: _Optional[int] = ..., ranks: _Optional[int] = ..., word: _Optional[str] = ..., before: _Optional[str] = ...) -> None: ...
+
+class MeetReply(_message.Message):
+    __slots__ = ("word",)
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    word: str
+    def __init__(self, word: _Optional[str] = ...) -> None: ...
+
 class OpenPageRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -531,6 +555,16 @@ class AttendRequest(_message.Message):
 class AttendReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class WatchIdleRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class IdleUpdate(_message.Message):
+    __slots__ = ("idle_s",)
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    idle_s: float
+    def __init__(self, idle_s: _Optional[float] = ...) -> None: ...
 
 class RegisterEndpointsRequest(_message.Message):
     __slots__ = ("app", "urls", "discard")

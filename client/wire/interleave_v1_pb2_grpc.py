@@ -378,6 +378,72 @@ class Interleave(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
 
+class RanksStub(object):
+    """Where the ranks of a job meet that have nothing else to meet by.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Meet = channel.unary_unary(
+                '/slurm_interleave.v1.Ranks/Meet',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.MeetRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.MeetReply.FromString,
+                )
+
+
+class RanksServicer(object):
+    """Where the ranks of a job meet that have nothing else to meet by.
+    """
+
+    def Meet(self, request, context):
+        """Returns when all ranks have made this call, with the word of the lowest one that had one. A rank says what it
+        has to say by its call alone, and need not wait for the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RanksServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Meet': grpc.unary_unary_rpc_method_handler(
+                    servicer.Meet,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.MeetRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.MeetReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'slurm_interleave.v1.Ranks', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Ranks(object):
+    """Where the ranks of a job meet that have nothing else to meet by.
+    """
+
+    @staticmethod
+    def Meet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Ranks/Meet',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.MeetRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.MeetReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
 class PagesStub(object):
     """The web page of the orchestrator, where there is one.
     """
@@ -463,6 +529,11 @@ class JobAgentStub(object):
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.FromString,
                 )
+        self.WatchIdle = channel.unary_stream(
+                '/slurm_interleave.v1.JobAgent/WatchIdle',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.WatchIdleRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.IdleUpdate.FromString,
+                )
         self.RegisterEndpoints = channel.unary_unary(
                 '/slurm_interleave.v1.JobAgent/RegisterEndpoints',
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.RegisterEndpointsRequest.SerializeToString,
@@ -488,6 +559,14 @@ class JobAgentServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchIdle(self, request, context):
+        """For how long the job's devices have been idle, since this call; told again and again. Refused where that
+        cannot be seen, or where a program would not stand still while its state is saved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterEndpoints(self, request, context):
         """The servers that hold this job's device state here; replaces what was said before. None: there are none.
         """
@@ -507,6 +586,11 @@ def add_JobAgentServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.FromString,
                     response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.SerializeToString,
+            ),
+            'WatchIdle': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchIdle,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.WatchIdleRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.IdleUpdate.SerializeToString,
             ),
             'RegisterEndpoints': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterEndpoints,
@@ -555,6 +639,23 @@ class JobAgent(object):
         return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.JobAgent/Resume',
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeRequest.SerializeToString,
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ResumeUpdate.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def WatchIdle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/slurm_interleave.v1.JobAgent/WatchIdle',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.WatchIdleRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.IdleUpdate.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
