@@ -257,7 +257,7 @@ class Agent:
         names, request = [self._backend.name], job.request
         forwarder = Forwarder(self._orchestrator, job, self._jobs.registered(job), asked)
         service = self._service(job.job_id)
-        own = JobService(job, self._state, self._drains, self.register)
+        own = JobService(job, self._state, self._drains, self.register, self._movers)
         return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder], own)
 
     def _variables(self, job: Job) -> dict[str, str]:

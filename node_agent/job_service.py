@@ -11,22 +11,31 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.node_agent import endpoints
 from slurm_interleave.node_agent.attendance import Register
 from slurm_interleave.node_agent.drain import Drains
+from slurm_interleave.node_agent.idleness import idle_times
+from slurm_interleave.node_agent.movers import Movers
 from slurm_interleave.node_agent.state import Job, State
 
 
 class JobService(rpc.JobAgentServicer):
     """What one job may ask for itself."""
 
-    def __init__(self, job: Job, state: State, drains: Drains, register: Register) -> None:
+    def __init__(self, job: Job, state: State, drains: Drains, register: Register, movers: Movers) -> None:
         self._job = job
         self._state = state
         self._drains = drains
         self._register = register
+        self._movers = movers
 
     async def Attend(self, request: pb.AttendRequest, _context: Any) -> pb.AttendReply:
         """Take the word of a process that it takes turns."""
         self._register.attend(self._job, request.pid)
         return pb.AttendReply()
+
+    async def WatchIdle(self, _request: pb.WatchIdleRequest, _context: Any) -> AsyncIterator[pb.IdleUpdate]:
+        """Tell for how long the job has not used its devices."""
+        async with contextlib.aclosing(idle_times(self._job, self._movers)) as times:
+            async for idle_s in times:
+                yield pb.IdleUpdate(idle_s=idle_s)
 
     async def RegisterEndpoints(
         self, request: pb.RegisterEndpointsRequest, _context: Any

@@ -1,4 +1,4 @@
-"""`interleave run`: a job's command that `interleave drain` can save and that goes on where it was."""
+"""`interleave run`: a program as it is takes turns, and `interleave drain` can save it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from typing import Any
 import click
 import grpc
 
+from slurm_interleave.client.cli.run_turns import PHASE, Turns
 from slurm_interleave.client.connect import open_channel
+from slurm_interleave.client.core.errors import BadArgument, InterleaveError
+from slurm_interleave.client.interleaver import Interleaver
+from slurm_interleave.client.job_ranks import JobRanks
+from slurm_interleave.client.waiting import say
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
@@ -26,19 +31,57 @@ _LEFT_TO_IT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sig
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--idle-yield",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Let others have the devices when COMMAND has not used them for so long (cuda backend).",
+)
+@click.option("--own-turns", is_flag=True, help="COMMAND takes its turns itself.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run(command: tuple[str, ...]) -> None:
-    """Run COMMAND in a job script, so that `interleave drain` can save it with all that it started.
+def run(command: tuple[str, ...], idle_yield: float | None, own_turns: bool) -> None:
+    """Run COMMAND in a job script: it need not know of turns, and `interleave drain` can save it.
 
-    When the job was saved and is started again, COMMAND is not begun anew: its saved processes come back and
-    go on. If they cannot be brought back, it says why and begins COMMAND from its start. Elsewhere it just
-    runs COMMAND.
+    COMMAND begins when the job has its devices, and has them until it ends; with --idle-yield others may
+    have them while it does not use them: COMMAND stands still where it needs them next, until its turn comes.
+    Under srun, all tasks of a step begin together.
+
+    When the job was drained and is started again, COMMAND is not begun anew: its saved processes come back
+    and go on. If they cannot be brought back, it says why and begins COMMAND from its start. Outside an
+    interleaved job it just runs COMMAND.
     """
-    code = _resumed() if os.environ.get("INTERLEAVE_RESUME") else None
-    sys.exit(_run(command) if code is None else code)
+    if own_turns and idle_yield is not None:
+        raise BadArgument("--idle-yield is for a command that takes no turns itself; leave --own-turns out")
+    ranks = JobRanks(Interleaver(None)) if own_turns else JobRanks.from_env()
+    code = _resumed(ranks.interleaver, idle_yield) if os.environ.get("INTERLEAVE_RESUME") else None
+    sys.exit(_in_turns(command, ranks, idle_yield) if code is None else code)
 
 
-def _run(command: Sequence[str]) -> int:
+def _in_turns(command: Sequence[str], ranks: JobRanks, idle_s: float | None) -> int:
+    """Run *command* while the job holds its devices; return its exit code, whatever becomes of the lease."""
+    code: int | None = None
+    try:
+        with ranks.turn(PHASE) if ranks.interleaver.active else contextlib.nullcontext():
+            code = _run(command, ranks.interleaver if ranks.leads else Interleaver(None), idle_s)
+            if code:
+                raise _Failed(f"exit code {code}")  # told to the other ranks, who may wait for this one
+    except _Failed:
+        pass
+    except TimeoutError as error:
+        raise InterleaveError(str(error)) from None
+    except InterleaveError as error:
+        if code is None:
+            raise
+        say(str(error))
+    ranks.close()
+    return code or 0
+
+
+class _Failed(Exception):
+    """The command has failed."""
+
+
+def _run(command: Sequence[str], mine: Interleaver, idle_s: float | None) -> int:
     with _relayed() as (stdout, stderr):
         try:
             # In a session of its own, since what is saved may not share one with what is not.
@@ -53,14 +96,37 @@ def _run(command: Sequence[str]) -> int:
             click.echo(f"interleave run: {command[0]} cannot be run: {error.strerror}", err=True)
             return _CANNOT_RUN
         _leave_signals()
-        code = process.wait()
+        with _turns(mine, idle_s, process.pid):
+            code = process.wait()
     return code if code >= 0 else 128 - code
 
 
-def _resumed() -> int | None:
+@contextlib.contextmanager
+def _turns(mine: Interleaver, idle_s: float | None, session: int) -> Iterator[None]:
+    """Let others have turns for the body of a `with`; where that loses the device state, kill the session."""
+    if not mine.active:
+        yield
+        return
+
+    def kill() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(session, signal.SIGKILL)
+
+    turns = Turns(mine, idle_s, kill)
+    try:
+        yield
+    finally:
+        turns.close()
+
+
+def _resumed(mine: Interleaver, idle_s: float | None) -> int | None:
     """Bring the saved processes back and wait for their end; None if that cannot be."""
     back = False
-    with open_channel(os.environ.get("INTERLEAVE_SOCKET", "")) as channel, _relayed() as (stdout, stderr):
+    with (
+        open_channel(os.environ.get("INTERLEAVE_SOCKET", "")) as channel,
+        _relayed() as (stdout, stderr),
+        contextlib.ExitStack() as turns,
+    ):
         stub: Any = rpc.JobAgentStub(channel)
         request = pb.ResumeRequest(pid=os.getpid(), stdout=stdout, stderr=stderr)
         try:
@@ -69,6 +135,7 @@ def _resumed() -> int | None:
                     return int(update.exit_code)
                 back = True
                 _leave_signals()
+                turns.enter_context(_turns(mine, idle_s, update.pid))
                 click.echo(f"interleave run: resumed, as process {update.pid}", err=True)
         except grpc.RpcError as error:
             why = str(error.details())

@@ -120,6 +120,8 @@ class Backend(Mover, Protocol):
 
     # What an application that has suspended itself may keep on each device: contexts, communicators, graphs.
     keeps_bytes: int = 0
+    # Whether a process whose state is saved stands still where it uses a device next, until that is back.
+    pauses: ClassVar[bool] = False
     settles_s: float = 0.0  # how long memory that was freed may take to be seen as free
 
     def devices(self) -> list[Device]:
@@ -131,6 +133,13 @@ class Backend(Mover, Protocol):
     async def look_now(self, job: str) -> Seen | None:
         """Return the same, and nothing that was seen before. Raises `OSError` where it cannot look now."""
         return self.look(job)
+
+    async def idle(self, job: str, devices: Sequence[int]) -> bool | None:  # noqa: ARG002
+        """Tell whether *job*, which has state on *devices*, has not used them within the last moments.
+
+        None where that cannot be seen. Raises `OSError` where it cannot look now.
+        """
+        return None
 
     def users(self) -> list[User]:
         """Return the processes that are on the devices now; none where that cannot be seen.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_interleave.client import testing
 from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.cli.conftest import Outcome
@@ -119,6 +120,64 @@ def test_a_command_that_does_not_exist_is_one_line() -> None:
 
 def test_what_the_command_leaves_running_does_not_hold_it_up() -> None:
     assert run("sh", "-c", "sleep 5 & echo done").stdout == "done\n"
+
+
+def test_a_command_with_turns_of_its_own_is_not_waited_for(tmp_path: Path) -> None:
+    nobody = {"INTERLEAVE_GROUP": "demo", "INTERLEAVE_JOB_ID": "17", "INTERLEAVE_ORCHESTRATOR": "127.0.0.1:1"}
+
+    done = run("--own-turns", "echo", "begins", INTERLEAVE_TOKEN="secret", **nobody)
+
+    assert (done.stdout, done.stderr) == ("begins\n", "")
+
+
+def test_a_job_that_nobody_has_registered_does_not_begin() -> None:
+    done = run("echo", "begins", INTERLEAVE_GROUP="demo", SLURM_JOB_ID="17")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "job 17 of group demo is not registered" in done.stderr
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "soon"])
+def test_a_time_that_cannot_be_is_refused(seconds: str) -> None:
+    assert run(f"--idle-yield={seconds}", "echo").returncode == 2
+
+
+def test_idleness_is_not_for_a_command_with_turns_of_its_own() -> None:
+    done = run("--idle-yield=5", "--own-turns", "echo")
+
+    assert done.returncode == 1
+    assert "leave --own-turns out" in done.stderr
+
+
+def test_tasks_of_a_step_begin_together_and_end_each_with_its_own_code() -> None:
+    with testing.orchestrator() as turns:
+        other = turns.job("other")
+        other.acquire()
+        step = {
+            **turns.environ("17"),
+            "PATH": "/usr/bin:/bin",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_ID": "0",
+        }
+        tasks = [
+            subprocess.Popen(
+                [PROGRAM, "run", "sh", "-c", f"echo begins; exit {rank}"],
+                env={**step, "SLURM_PROCID": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in (1, 0)
+        ]
+        turns.until_waiting("17")
+        assert [task.poll() for task in tasks] == [None, None]
+        other.yield_()
+        told = [task.communicate(timeout=60) for task in tasks]
+
+        assert [out for out, _ in told] == ["begins\n"] * 2
+        assert [task.returncode for task in tasks] == [1, 0]
+        assert "rank 1 failed: exit code 1" in told[1][1]
+        assert turns.holder() == ""
 
 
 def test_where_the_agent_is_away_it_begins_from_the_start(tmp_path: Path) -> None:

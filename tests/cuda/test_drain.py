@@ -302,7 +302,7 @@ for number in itertools.count(1):
 def test_a_job_goes_on_with_its_device_memory_by_a_real_criu(stub: Stub, tmp_path: Path) -> None:
     agent = {"backend": "cuda", "criu": CRIU, "image_dir": str(tmp_path / "images")}
     with LocalLab.start(config={"agent": agent, "cuda": {"headroom_mib": 1, "look_s": 0.1}}) as lab:
-        command = [str(PROGRAM), "run", sys.executable, "-c", TRAINER, str(tmp_path / "end")]
+        command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", TRAINER, str(tmp_path / "end")]
         job = lab.submit(command, group="demo", name=f"cuda-{os.getpid()}", env=stub.environment)
 
         def counts() -> list[list[str]]:

@@ -59,20 +59,25 @@ def working(d):
     except pynvml.NVMLError_NotFound:
         return []
     return [s.pid for s in samples if s.smUtil]
+def load(d):
+    rates = pynvml.nvmlDeviceGetUtilizationRates(d)
+    return max(rates.gpu, rates.memory)
 for i in range(pynvml.nvmlDeviceGetCount()):
     d = pynvml.nvmlDeviceGetHandleByIndex(i)
     m = pynvml.nvmlDeviceGetMemoryInfo(d)
     rows.append([pynvml.nvmlDeviceGetUUID(d), pynvml.nvmlDeviceGetName(d), m.total, m.free, m.used,
         pynvml.nvmlDeviceGetMinorNumber(d), pynvml.nvmlDeviceGetPersistenceMode(d),
         pynvml.nvmlDeviceGetMigMode(d)[0],
-        [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(d)], working(d)])
+        [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(d)], working(d),
+        load(d)])
 print(json.dumps([pynvml.nvmlSystemGetDriverVersion(), rows]))
 """
 OUR_DEVICES = """
 import json
 from slurm_interleave.node_agent.backends.cuda.nvml import Nvml
 nvml = Nvml()
-keys = ("uuid", "name", "total", "free", "used", "index", "persistence", "mig", "processes", "working")
+keys = ("uuid", "name", "total", "free", "used", "index", "persistence", "mig", "processes", "working",
+    "load")
 print(json.dumps([nvml.driver(), [[row[key] for key in keys] for row in nvml.devices()]]))
 """
 
@@ -107,8 +112,8 @@ def test_what_we_read_from_nvml_is_what_nvidias_package_reads(stub: Stub) -> Non
     theirs, ours = json.loads(run(DEVICES)), json.loads(run(OUR_DEVICES))
 
     assert theirs == ours
-    assert ours[1][1][-2][0][1] is None
-    assert ours[1][2][-1] == [busy.pid]
+    assert ours[1][1][-3][0][1] is None
+    assert ours[1][2][-2:] == [[busy.pid], 50]
 
 
 def test_a_job_survives_the_exchange_of_all_devices(stub: Stub) -> None:

@@ -74,7 +74,7 @@ def counts(lab: LocalLab, job: str) -> list[int]:
 
 def test_a_drained_job_goes_on_where_it_was_when_it_starts_again(lab: LocalLab, tmp_path: Path) -> None:
     end = tmp_path / "end"
-    command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(end)]
+    command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", COUNTER, str(end)]
     job = lab.submit(command, group="demo", name=NAME)
     assert wait_until(lambda: len(counts(lab, job)) > 3, 20), lab.output(job)
 
@@ -113,7 +113,7 @@ def test_a_job_that_cannot_be_saved_runs_on_and_says_why(lab: LocalLab, tmp_path
 def test_an_image_that_cannot_be_restored_is_kept_aside_and_the_job_begins_anew(
     lab: LocalLab, tmp_path: Path
 ) -> None:
-    command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
+    command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
     job = lab.submit(command, group="demo", name=NAME)
     assert wait_until(lambda: len(counts(lab, job)) > 2, 20), lab.output(job)
     done = drain(lab)

@@ -34,7 +34,7 @@ def drained(cluster: Cluster, node: str, *options: str) -> bool:
 def test_a_job_of_a_drained_node_is_requeued_and_goes_on_where_it_was(tmp_path: Path) -> None:
     agent = {"backend": "noop", "criu": CRIU, "image_dir": str(tmp_path / "images")}
     with Cluster.start(nodes=("n1",), plain_nodes=(), config={"agent": agent}) as cluster:
-        command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
+        command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
         job = cluster.sbatch(
             command, group="drained", gres="gpu:1", options=("--requeue", "--open-mode=append")
         )
@@ -58,7 +58,7 @@ def test_a_job_of_a_drained_node_is_requeued_and_goes_on_where_it_was(tmp_path: 
 def test_the_job_of_a_node_that_is_drained_in_slurm_goes_on_on_another_node(tmp_path: Path) -> None:
     agent = {"backend": "noop", "criu": CRIU, "image_dir": str(tmp_path / "images")}
     with Cluster.start(nodes=("n1", "n2"), plain_nodes=(), config={"agent": agent}) as cluster:
-        command = [str(PROGRAM), "run", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
+        command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
         options = ("--requeue", "--open-mode=append")
         job = cluster.sbatch(command, group="elsewhere", gres="gpu:1", options=options)
         cluster.wait(job, "RUNNING")

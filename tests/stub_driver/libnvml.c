@@ -216,6 +216,19 @@ API int nvmlDeviceGetProcessUtilization(struct device *d, struct sample *out, un
 	return *n == 0 ? NOT_FOUND : *n > room ? TOO_SMALL : OK;
 }
 
+/* The share of the time in percent; the setting utilization -1: not supported. */
+API int nvmlDeviceGetUtilizationRates(struct device *d, unsigned rates[2])
+{
+	struct sample row;
+	unsigned n = 1;
+
+	if (setting_number("utilization", 0) < 0)
+		return UNSUPPORTED;
+	rates[0] = nvmlDeviceGetProcessUtilization(d, &row, &n, 0) == OK ? 50 : 0;
+	rates[1] = rates[0] / 2;
+	return OK;
+}
+
 API int nvmlDeviceGetPersistenceMode(struct device *d, unsigned *mode)
 {
 	(void)d;

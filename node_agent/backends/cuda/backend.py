@@ -43,6 +43,7 @@ class CudaBackend(Backend):
     name: ClassVar[str] = "cuda"
     in_app: ClassVar[bool] = False
     in_process: ClassVar[bool] = True
+    pauses: ClassVar[bool] = True
 
     def __init__(
         self, config: CudaConfig, state_dir: Path, owners: Callable[[], Mapping[str, Owner]]
@@ -95,6 +96,18 @@ class CudaBackend(Backend):
             if None in self._sight.used_by(process.pid).values():
                 raise OSError(f"NVML does not say what process {process.pid} has")
         return self.look(job)
+
+    @override
+    async def idle(self, job: str, devices: Sequence[int]) -> bool | None:
+        """Ask NVML what the devices have done; a job without memory there is not idle, but about to begin."""
+        seen, record = await self.look_now(job), self._records.get(job)
+        if record is None or seen is None or seen.state is not Context.RESIDENT:
+            return False
+        loads = [gpu.load for gpu in self._sight.gpus.values() if gpu.index in devices]
+        if None in loads:
+            return None
+        working = {pid for gpu in self._sight.gpus.values() for pid in gpu.working}
+        return not (any(loads) or any(process.pid in working for process in record.processes))
 
     @override
     def users(self) -> list[User]:

@@ -48,6 +48,12 @@ class _Sample(ctypes.Structure):
     )
 
 
+class _Rates(ctypes.Structure):
+    """nvmlUtilization_t; shares of the time in percent."""
+
+    _fields_ = (("cores", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
 class Nvml:
     """An open NVML."""
 
@@ -96,6 +102,7 @@ class Nvml:
             "mig": self._mig(handle),
             "processes": self._processes(handle),
             "working": self._working(handle),
+            "load": self._load(handle),
         }
 
     def _mig(self, handle: ctypes.c_void_p) -> bool | None:
@@ -136,6 +143,17 @@ class Nvml:
         if self._call(name, handle, rows, ctypes.byref(count), since, fine=fine) != 0:
             return []
         return sorted({row.pid for row in rows[: count.value] if row.cores})
+
+    def _load(self, handle: ctypes.c_void_p) -> int | None:
+        """Return for how much of the last moments the device computed or moved memory, in percent.
+
+        None where NVML does not say. It averages over a sixth of a second to one second, by the device.
+        """
+        rates, name = _Rates(), "nvmlDeviceGetUtilizationRates"
+        if not hasattr(self._library, name):
+            return None
+        code = self._call(name, handle, ctypes.byref(rates), fine=(_UNSUPPORTED,))
+        return None if code == _UNSUPPORTED else max(rates.cores, rates.memory)
 
     def _text(self, name: str, handle: ctypes.c_void_p) -> str:
         text = ctypes.create_string_buffer(_TEXT)

@@ -19,6 +19,7 @@ class Gpu:
     """One device; sizes in bytes.
 
     *users* maps process ids to theirs, None where NVML does not know; *working* are those that compute.
+    *load* is the share of the time in which anything did, in percent; None where NVML does not say.
     """
 
     index: int
@@ -29,6 +30,7 @@ class Gpu:
     used: int
     users: Mapping[int, int | None]
     working: frozenset[int] = frozenset()
+    load: int | None = None
 
 
 def parse(raw: Iterable[Mapping[str, Any]]) -> dict[str, Gpu]:
@@ -43,6 +45,7 @@ def parse(raw: Iterable[Mapping[str, Any]]) -> dict[str, Gpu]:
             row["used"],
             dict(row["processes"]),
             frozenset(row["working"]),
+            row["load"],
         )
         for row in raw
     }
