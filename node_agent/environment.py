@@ -33,6 +33,10 @@ def variables(job: Job, config: AgentConfig, sim: SimConfig, uuids: list[str]) -
     }
     if request.max_wait_s:
         values["INTERLEAVE_MAX_WAIT"] = str(request.max_wait_s)
+    if request.profile:
+        values["INTERLEAVE_PROFILE"] = request.profile
+    if request.max_slowdown is not None:
+        values["INTERLEAVE_MAX_SLOWDOWN"] = str(request.max_slowdown)
     if job.resumes:
         values["INTERLEAVE_RESUME"] = "1"
     if config.backend == "sim":

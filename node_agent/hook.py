@@ -35,7 +35,7 @@ def request_of(args: argparse.Namespace) -> dict[str, object]:
     if args.verb == "job-start":
         for key in (
             *("uid", "gid", "user", "account", "partition"),
-            *("group", "role", "backend", "restarts", "max_wait"),
+            *("group", "role", "backend", "restarts", "max_wait", "profile", "max_slowdown"),
         ):
             request[key] = getattr(args, key)
         request["devices"] = devices(args.devices) if args.devices else None
@@ -84,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-wait", default="", help="seconds that the job waits for a turn, at most; empty: no limit"
     )
+    parser.add_argument("--profile", default="", help="what is learned of it goes by this name")
+    parser.add_argument("--max-slowdown", default="", help="percent; empty: as the site says")
     parser.add_argument(
         "--devices",
         default="",

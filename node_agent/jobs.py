@@ -139,6 +139,8 @@ class Jobs:
             attendance=job.attendance.value,
             restarts=request.restarts,
             started=job.began,
+            profile=request.profile,
+            max_slowdown=request.max_slowdown,
         )
 
     async def _is_same(self, job: Job, request: Request) -> bool:

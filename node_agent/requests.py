@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slurm_interleave.client.core.errors import BadArgument, BadName
-from slurm_interleave.client.core.names import excerpt, parse_group_name, parse_job_id
-from slurm_interleave.client.core.values import PRIORITY_MAX, UID_MAX, parse_label, parse_number
+from slurm_interleave.client.core.names import excerpt, parse_group_name, parse_job_id, parse_profile_name
+from slurm_interleave.client.core.values import PRIORITY_MAX, SLOWDOWN_MAX, UID_MAX, parse_label, parse_number
 from slurm_interleave.node_agent.state import Request, Reservation
 
 _MAX_WAIT_S = 366 * 86400
@@ -42,7 +42,7 @@ def parse(
         raise BadArgument(
             f"node {node}: job {job}: there is no device {min(strange)}; there are {len(known)}, from 0"
         )
-    said = raw.get("restarts")
+    said, slow = raw.get("restarts"), raw.get("max_slowdown")
     return Request(
         job=job,
         group=parse_group_name(reservation.group if reservation else str(raw.get("group") or "")),
@@ -57,6 +57,8 @@ def parse(
         restarts=None if said in (None, "") else parse_number(said, "restarts", PRIORITY_MAX),
         priority=parse_number(raw.get("priority") or 0, "priority", PRIORITY_MAX, -PRIORITY_MAX),
         max_wait_s=parse_number(raw.get("max_wait") or 0, "max_wait", _MAX_WAIT_S),
+        profile=parse_profile_name(str(raw.get("profile") or "")),
+        max_slowdown=None if slow in (None, "") else parse_number(slow, "max_slowdown", SLOWDOWN_MAX),
     )
 
 

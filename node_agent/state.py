@@ -63,6 +63,8 @@ class Request:
     restarts: int | None = None  # how often Slurm had put the job back into its queue; None: not said
     max_wait_s: int = 0  # for a turn, where the job says nothing else; 0: without limit
     backend: str = ""  # who is to move its state, as in app_channel+sim; empty: whoever the job registers
+    profile: str = ""  # what is learned of it goes by this name; empty: by its account, name and devices
+    max_slowdown: int | None = None  # percent that it may become slower by sharing; None: as the site says
 
     def is_like(self, other: Request) -> bool:
         """Tell whether both say the same; a step of a job does not always know its restarts."""

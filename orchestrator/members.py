@@ -34,14 +34,16 @@ class RegisteredMembers:
         state, now = self._arbiter.core.state, self._arbiter.now()
         members = [state.members[key] for key in state.jobs.get(job.job_id, ())]
         known = state.priorities.get(job.job_id)
-        nameless = job.account and not all(member.account for member in members)
+        nameless = (job.account and not all(member.account for member in members)) or (
+            job.title and not all(member.name for member in members)
+        )
         # A held or suspended job has priority 0, which says nothing of its weight.
         weight = job.priority if job.priority > 0 else known or 0
         suspended = "SUSPENDED" in job.states
         if members and suspended != (job.job_id in state.pauses.suspended):
             yield ev.Suspended(now, job.job_id, suspended)
         if members and (nameless or weight not in (0, known)):
-            yield ev.Weigh(now, job.job_id, weight, job.account)
+            yield ev.Weigh(now, job.job_id, weight, job.account, job.title)
 
 
 class TurnFigures:

@@ -22,6 +22,8 @@ set -- job-start --socket="$run_dir/agent.sock" --job="${SLURM_JOB_ID:-}" --uid=
 [ -z "${SPANK_INTERLEAVE_ROLE:-}" ] || set -- "$@" --role="$SPANK_INTERLEAVE_ROLE"
 [ -z "${SPANK_INTERLEAVE_BACKEND:-}" ] || set -- "$@" --backend="$SPANK_INTERLEAVE_BACKEND"
 [ -z "${SPANK_INTERLEAVE_MAX_WAIT:-}" ] || set -- "$@" --max-wait="$SPANK_INTERLEAVE_MAX_WAIT"
+[ -z "${SPANK_INTERLEAVE_PROFILE:-}" ] || set -- "$@" --profile="$SPANK_INTERLEAVE_PROFILE"
+[ -z "${SPANK_INTERLEAVE_MAX_SLOWDOWN:-}" ] || set -- "$@" --max-slowdown="$SPANK_INTERLEAVE_MAX_SLOWDOWN"
 # Empty in lane and token mode: the agent then takes the devices that the orchestrator assigned.
 [ -z "${SLURM_JOB_GPUS:-}" ] || set -- "$@" --devices="$SLURM_JOB_GPUS"
 hook "$@" || log "prolog: job ${SLURM_JOB_ID:-}: not registered; its first acquire will say so"

@@ -88,9 +88,9 @@ static int hook_spawn(const char *path, char *const argv[], pid_t *pid)
 
 int hook_job_start(const char *hook, const char *run_dir, const struct job_start *job)
 {
-	char path[PATH_MAX], words[12][PATH_MAX + 32];
+	char path[PATH_MAX], words[14][PATH_MAX + 32];
 	char verb[] = "job-start";
-	char *argv[15] = {path, verb};
+	char *argv[17] = {path, verb};
 	size_t count = 9;
 	pid_t pid;
 
@@ -111,6 +111,10 @@ int hook_job_start(const char *hook, const char *run_dir, const struct job_start
 		snprintf(words[count++], sizeof(words[0]), "--backend=%s", job->backend);
 	if (job->max_wait[0] != '\0')
 		snprintf(words[count++], sizeof(words[0]), "--max-wait=%s", job->max_wait);
+	if (job->profile[0] != '\0')
+		snprintf(words[count++], sizeof(words[0]), "--profile=%s", job->profile);
+	if (job->max_slowdown[0] != '\0')
+		snprintf(words[count++], sizeof(words[0]), "--max-slowdown=%s", job->max_slowdown);
 	for (size_t i = 0; i < count; i++)
 		argv[i + 2] = words[i];
 	if (hook_spawn(path, argv, &pid) < 0)

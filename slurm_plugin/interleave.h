@@ -39,6 +39,8 @@ struct job_start {
 	const char *role; /* this and the next ones: empty for none */
 	const char *backend;
 	const char *max_wait; /* seconds, as digits */
+	const char *profile;
+	const char *max_slowdown; /* percent, as digits */
 };
 
 /*
@@ -48,7 +50,7 @@ struct job_start {
 int hook_job_start(const char *hook, const char *run_dir, const struct job_start *job);
 
 /* The options, each with its place in `settings` (settings.c). */
-enum { GROUP, GPUS, ROLE, BACKEND, MAX_WAIT, SETTINGS };
+enum { GROUP, GPUS, ROLE, BACKEND, MAX_WAIT, PROFILE, MAX_SLOWDOWN, SETTINGS };
 
 struct setting {
 	const char *option; /* as typed, without the dashes */

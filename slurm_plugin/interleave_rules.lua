@@ -33,6 +33,7 @@ local PREFIX = "interleave:v1;"
 -- What a user sees of a held job, where he has no comment of his own.
 local EXPLANATION = "slurm-interleave: held until its devices are assigned, then released by itself; see AdminComment"
 local MAX_WAIT_S = 366 * 86400
+local MAX_SLOWDOWN = 1000
 
 --- True for a group name. The same rule as GROUP_NAME in client/core/names.py and names.c.
 function rules.group_name_ok(text)
@@ -61,12 +62,14 @@ local NAMES = {
     INTERLEAVE_ROLE = "role",
     INTERLEAVE_BACKEND = "backend",
     INTERLEAVE_MAX_WAIT = "max_wait",
+    INTERLEAVE_PROFILE = "profile",
+    INTERLEAVE_MAX_SLOWDOWN = "max_slowdown",
     INTERLEAVE_SRUN = "srun",
 }
 
---- What a job asks for as {group, gpus, role, backend, max_wait, srun}, texts not yet checked, or nil; and a reason
--- where it contradicts itself. The values are the user's text: a modified client may send anything. Slurm's table
--- starts at 0.
+--- What a job asks for as {group, gpus, role, backend, max_wait, profile, max_slowdown, srun}, texts not yet checked,
+-- or nil; and a reason where it contradicts itself. The values are the user's text: a modified client may send
+-- anything. Slurm's table starts at 0.
 function rules.asked(spank_job_env, comment)
     local found, without = {}, nil
     for _, entry in pairs(spank_job_env or {}) do
@@ -121,6 +124,14 @@ local function refused_wait(text)
     return nil
 end
 
+local function refused_slowdown(text)
+    local percent = text:find("^%d%d?%d?%d?$") and tonumber(text)
+    if not percent or percent > MAX_SLOWDOWN then
+        return ("INTERLEAVE_MAX_SLOWDOWN is '%s'; it takes percent, 0 to %d"):format(shown(text), MAX_SLOWDOWN)
+    end
+    return nil
+end
+
 --- A setting that there is not, as a reason; or nil.
 local function mistaken_setting()
     for name in pairs(rules.settings) do
@@ -148,6 +159,8 @@ local function refused(job, asked)
         or asked.role and refused_name("role", asked.role, rules.settings.roles)
         or asked.backend and refused_backend(asked.backend)
         or asked.max_wait and refused_wait(asked.max_wait)
+        or asked.profile and refused_name("profile", asked.profile, false)
+        or asked.max_slowdown and refused_slowdown(asked.max_slowdown)
         or nil
 end
 
@@ -164,8 +177,9 @@ end
 local function note(asked, made)
     local fields = { "group=" .. asked.group, ("nodes=%d"):format(made.nodes), ("devices=%d"):format(made.devices) }
     fields[#fields + 1] = "role=" .. (asked.role or "")
-    fields[#fields + 1] = asked.backend and "backend=" .. asked.backend
-    fields[#fields + 1] = asked.max_wait and "max_wait=" .. asked.max_wait
+    for _, name in ipairs({ "backend", "max_wait", "profile", "max_slowdown" }) do
+        fields[#fields + 1] = asked[name] and name .. "=" .. asked[name]
+    end
     fields[#fields + 1] = "state=held"
     return PREFIX .. table.concat(fields, ";")
 end

@@ -9,6 +9,7 @@
 #define DIGITS "0123456789"
 #define ALNUM "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" DIGITS
 #define DAY_S 86400UL
+#define PERCENT_MAX 1000
 
 bool group_name_ok(const char *text)
 {
@@ -73,6 +74,21 @@ bool backend_read(const char *text, char *value)
 fail:
 	value[0] = '\0';
 	return (false);
+}
+
+bool percent_read(const char *text, char *value)
+{
+	size_t digits = strspn(text, DIGITS);
+
+	value[0] = '\0';
+	if (is_none(text))
+		return (true);
+	if (digits < 1 || digits > 4 || (text[digits] != '\0' && strcmp(text + digits, "%") != 0))
+		return (false);
+	if (strtoul(text, NULL, 10) > PERCENT_MAX)
+		return (false);
+	snprintf(value, VALUE_MAX + 1, "%lu", strtoul(text, NULL, 10));
+	return (true);
 }
 
 static bool number_read(const char **text, unsigned long *number)

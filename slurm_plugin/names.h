@@ -28,6 +28,9 @@ bool gpu_count_read(const char *text, char *value);
 /* Backends as in `app_channel,cuda`, which becomes `app_channel+cuda`, or `none`. */
 bool backend_read(const char *text, char *value);
 
+/* Whole percent, 0 to 1000, with or without the sign; or `none`. */
+bool percent_read(const char *text, char *value);
+
 /* A time in one of Slurm's forms, which becomes seconds, 1 to 31622400; or `unlimited` or `infinite`: none. */
 bool wait_read(const char *text, char *value);
 

@@ -73,6 +73,10 @@ static struct {
     [BACKEND] = {"NAME[,NAME]", "[interleave] what moves the job's state off the GPUs and back, in this order, "
                                 "such as app_channel,cuda; else the node's own"},
     [MAX_WAIT] = {"TIME", "[interleave] how long a turn is waited for before the wait fails; else without limit"},
+    [PROFILE] = {"NAME", "[interleave] what the job does, by a name that all jobs which do the same have: "
+                         "what is learned of them chooses their partners; else by account, job name and GPUs"},
+    [MAX_SLOWDOWN] = {"PERCENT", "[interleave] how much slower the job may become by sharing its GPUs, where its "
+                                 "partners are chosen for it; else as the site says"},
 };
 
 int option_register(spank_t sp)

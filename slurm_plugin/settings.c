@@ -18,4 +18,7 @@ const struct setting settings[SETTINGS] = {
     [MAX_WAIT] = {NAMES("max-wait", "max_wait", "MAX_WAIT"),
                   "Slurm's forms of time, such as 90 (minutes), 1:30:00 or 2-12, up to 366 days; or \"unlimited\"",
                   wait_read},
+    [PROFILE] = {NAMES("profile", "profile", "PROFILE"), GROUP_NAME_RULE "; or \"none\"", name_read},
+    [MAX_SLOWDOWN] = {NAMES("max-slowdown", "max_slowdown", "MAX_SLOWDOWN"),
+                      "whole percent from 0 to 1000, such as 10; or \"none\"", percent_read},
 };

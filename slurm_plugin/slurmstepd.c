@@ -118,6 +118,8 @@ static int registered_late(spank_t sp, const struct option_value *value)
 	    .role = value->text[ROLE],
 	    .backend = value->text[BACKEND],
 	    .max_wait = value->text[MAX_WAIT],
+	    .profile = value->text[PROFILE],
+	    .max_slowdown = value->text[MAX_SLOWDOWN],
 	};
 	uint32_t count = 0;
 	struct passwd entry, *found = NULL;

@@ -39,6 +39,8 @@ class Member:
     nodes: tuple[str, ...] = ()  # all nodes of the job where known
     fault: str = ""  # why its device state is lost; empty: it is not
     over: bool = False  # the job has ended; some node is still cleaning up
+    profile: str = ""  # what is learned of it goes by this name; empty: by its account, name and devices
+    max_slowdown: int = -1  # percent that it may become slower by sharing; -1: as the site says
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Slice:
     share: float = 0.0  # devices, each divided among those that had turns on it since then; 0: not known
     partners: tuple[str, ...] = ()  # the other jobs among them
     comment: str = ""  # why it ended, where that was not by its job
+    profile: str = ""  # what is learned of it goes by this name; empty: by its account, name and devices
 
 
 class Day(NamedTuple):

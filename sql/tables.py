@@ -131,6 +131,8 @@ members = sa.Table(
     sa.Column("nodes", Words, nullable=False),
     sa.Column("fault", Long, nullable=False),
     sa.Column("over", sa.Boolean, nullable=False),
+    sa.Column("profile", Label(128), nullable=False),
+    sa.Column("max_slowdown", sa.BigInteger, nullable=False),
     **SMALL,
 )
 
@@ -224,6 +226,7 @@ slices = sa.Table(
     sa.Column("share", sa.Double, nullable=False),
     sa.Column("partners", Words, nullable=False),
     sa.Column("comment", Label(255), nullable=False),
+    sa.Column("profile", Label(128), nullable=False),
     # Each report pages along one of these; the first also finds what a job yielded last.
     sa.Index("slices_by_job", "job_id", "epoch"),
     sa.Index("slices_by_group", "group", "ended", "epoch"),

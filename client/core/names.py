@@ -33,6 +33,13 @@ def parse_group_name(text: str) -> GroupName:
     return GroupName(text)
 
 
+def parse_profile_name(text: str) -> str:
+    """Return *text* as the name of a profile, or empty for none: the rule of groups. Raises `BadName`."""
+    if text and not GROUP_NAME.fullmatch(text):
+        raise BadName(f"profile name {excerpt(text)} is not allowed; allowed are {GROUP_NAME_RULE}")
+    return text
+
+
 def parse_job_id(text: str) -> JobId:
     """Return *text* as a job id (Slurm's number, or any name outside Slurm). Raises `BadName`."""
     if not _JOB_ID.fullmatch(text):

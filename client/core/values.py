@@ -14,6 +14,7 @@ SECONDS_MAX = 1e9
 UID_MAX = (1 << 32) - 2  # the next one means "nobody was named", see chown(2)
 PID_MAX = (1 << 31) - 1
 PRIORITY_MAX = (1 << 31) - 1
+SLOWDOWN_MAX = 1000  # percent
 LABEL_MAX = 128
 REASON_MAX = 1000
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+-]{0,127}")

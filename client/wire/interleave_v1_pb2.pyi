@@ -455,7 +455,7 @@ class Device(_message.Message):
     def __init__(self, index: _Optional[int] = ..., uuid: _Optional[str] = ..., type: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class JobReport(_message.Message):
-    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes", "priority", "attendance", "restarts", "started", "resumed_token_sha256", "being_saved")
+    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes", "priority", "attendance", "restarts", "started", "resumed_token_sha256", "being_saved", "profile", "max_slowdown")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -478,6 +478,8 @@ class JobReport(_message.Message):
     STARTED_FIELD_NUMBER: _ClassVar[int]
     RESUMED_TOKEN_SHA256_FIELD_NUMBER: _ClassVar[int]
     BEING_SAVED_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: str
     uid: int
@@ -500,7 +502,9 @@ class JobReport(_message.Message):
     started: float
     resumed_token_sha256: bytes
     being_saved: bool
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., attendance: _Optional[str] = ..., restarts: _Optional[int] = ..., started: _Optional[float] = ..., resumed_token_sha256: _Optional[bytes] = ..., being_saved: bool = ...) -> None: ...
+    profile: str
+    max_slowdown: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., attendance: _Optional[str] = ..., restarts: _Optional[int] = ..., started: _Optional[float] = ..., resumed_token_sha256: _Optional[bytes] = ..., being_saved: bool = ..., profile: _Optional[str] = ..., max_slowdown: _Optional[int] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
     __slots__ = ("hello", "started", "over", "drained", "starting", "uses", "done")

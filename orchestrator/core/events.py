@@ -36,6 +36,8 @@ class Registration:
     started: float = 0.0  # by its node's clock; 0: not said
     resumed_token_sha256: str = ""  # that processes know which were saved in an earlier run
     being_saved: bool = False  # by a drain, at the moment of a hello
+    profile: str = ""
+    max_slowdown: int = -1  # percent; -1: not said
 
 
 @dataclass(frozen=True)
@@ -208,12 +210,13 @@ class Clear:
 
 @dataclass(frozen=True)
 class Weigh:
-    """Slurm says what priority a job has, and whose account pays, where its agent did not know that."""
+    """Slurm says what priority a job has; and its account and name, where its agent did not know them."""
 
     at: float
     job_id: str
     priority: int
     account: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)

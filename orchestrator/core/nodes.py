@@ -287,4 +287,6 @@ def _member(job: ev.Registration) -> Member:
         name=job.name,
         backend=job.backend,
         nodes=job.nodes,
+        profile=job.profile,
+        max_slowdown=job.max_slowdown,
     )

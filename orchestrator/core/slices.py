@@ -45,4 +45,5 @@ def slice_of(
         share=shared.share,
         partners=shared.partners,
         comment=member.fault if faulted else "",
+        profile=member.profile,
     )

@@ -48,8 +48,9 @@ class Word:
         self._state.priorities[event.job_id] = event.priority
         for key in keys:
             member = self._state.members[key]
-            if event.account and not member.account:
-                self._state.put_member(replace(member, account=event.account))
+            told = replace(member, account=member.account or event.account, name=member.name or event.name)
+            if told != member:
+                self._state.put_member(told)
 
     def _suspend(self, event: ev.Suspended) -> None:
         if not event.suspended:

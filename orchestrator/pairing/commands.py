@@ -128,7 +128,7 @@ def _candidates(
     with database_of(config, database) as opened:
         for member, parts in opened.members():
             devices = max((len(part.devices) for part in parts), default=1)
-            name = workload_named(
+            name = member.profile or workload_named(
                 member.account, member.name or member.job_id, member.role, len(parts), devices
             )
             if name in known:

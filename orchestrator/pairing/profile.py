@@ -63,8 +63,10 @@ class Profile:
 
 
 def workload_of(row: Slice) -> str:
-    """Return the name under which turns are learned: the job's account and name, role and devices."""
-    return workload_named(row.account, row.name or row.job_id, row.role, len(row.nodes), _devices(row))
+    """Return the name under which turns are learned: the user's, or account, name, role and devices."""
+    return row.profile or workload_named(
+        row.account, row.name or row.job_id, row.role, len(row.nodes), _devices(row)
+    )
 
 
 def workload_named(account: str, name: str, role: str, nodes: int, devices: int) -> str:

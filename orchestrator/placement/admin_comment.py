@@ -3,9 +3,9 @@
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;state=held`, and once placed
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`, which becomes
 `state=released` after its release: from then on, a hold is its user's. After the role come `backend=` and
-`max_wait=` (seconds) where the job was submitted with them, and before the state of a held one `why=`, where
-a rule of the site keeps it from a place. In Slurm's accounting it ends with `state=ended` and what the job
-had of its turns (`figures.py`).
+`max_wait=` (seconds), `profile=` and `max_slowdown=` (percent) where the job was submitted with them, and
+before the state of a held one `why=`, where a rule of the site keeps it from a place. In Slurm's accounting
+it ends with `state=ended` and what the job had of its turns (`figures.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class AdminComment:
     role: str = ""
     backend: str = ""
     max_wait_s: int = 0
+    profile: str = ""
+    """The name under which its workload is learned; empty: by account, name and devices."""
+    max_slowdown: int | None = None
+    """Percent that it may become slower by sharing; None: as the site says."""
     state: str = HELD
     lane: str = ""
     indices: tuple[int, ...] = ()
@@ -75,6 +79,10 @@ def format_comment(comment: AdminComment) -> str:
         fields.append(("backend", comment.backend))
     if comment.max_wait_s:
         fields.append(("max_wait", str(comment.max_wait_s)))
+    if comment.profile:
+        fields.append(("profile", comment.profile))
+    if comment.max_slowdown is not None:
+        fields.append(("max_slowdown", str(comment.max_slowdown)))
     if comment.lane:
         fields += [("lane", comment.lane), ("indices", ",".join(map(str, comment.indices)))]
     if comment.why:
@@ -93,7 +101,8 @@ def parse_comment(text: str) -> AdminComment | None:
         nodes, devices = int(fields["nodes"]), int(fields["devices"])
         indices = tuple(int(index) for index in fields.get("indices", "").split(",") if index)
         group, max_wait_s = parse_group_name(fields["group"]), int(fields.get("max_wait", 0))
-        state = fields["state"]
+        state, slowdown = fields["state"], fields.get("max_slowdown")
+        max_slowdown = None if slowdown is None else int(slowdown)
     except (KeyError, ValueError, BadName) as error:
         raise BadName(f"AdminComment {text!r} cannot be used: {error}") from error
     if nodes < 1 or devices < 1:
@@ -105,6 +114,8 @@ def parse_comment(text: str) -> AdminComment | None:
         role=fields.get("role", ""),
         backend=fields.get("backend", ""),
         max_wait_s=max_wait_s,
+        profile=fields.get("profile", ""),
+        max_slowdown=max_slowdown,
         state=state,
         lane=fields.get("lane", ""),
         indices=indices,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.client.core.hostlist import expand
 from slurm_interleave.client.core.states import SLURM_ENDED
+from slurm_interleave.client.core.values import parse_label
 
 T = TypeVar("T")
 _FINISHED = SLURM_ENDED | {"REVOKED"}
@@ -149,7 +150,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         nodes=expand(str(record.get("nodes") or "")),
         dependency=str(record.get("dependency") or ""),
         account=str(record.get("account") or ""),
-        title=str(record.get("name") or ""),
+        title=parse_label(str(record.get("name") or "")),
         restarts=max(_number(record.get("restart_cnt")), 0),
         array=str(array) if array > 0 else "",
         task=task if array > 0 and task >= 0 else None,

@@ -47,7 +47,8 @@ def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
 def workloads(jobs: Jobs) -> dict[str, str]:
     """Return the workload of each job, as its turns will be learned."""
     return {
-        job_id: workload_named(job.account, job.title or job_id, comment.role, comment.nodes, comment.devices)
+        job_id: comment.profile
+        or workload_named(job.account, job.title or job_id, comment.role, comment.nodes, comment.devices)
         for job_id, (job, comment) in jobs.items()
     }
 

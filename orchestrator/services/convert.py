@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from slurm_interleave.client.connect import CALL_KEY
 from slurm_interleave.client.core.errors import BadArgument
-from slurm_interleave.client.core.names import parse_group_name, parse_job_id
+from slurm_interleave.client.core.names import parse_group_name, parse_job_id, parse_profile_name
 from slurm_interleave.client.core.states import Attendance, Context
 from slurm_interleave.client.core.values import (
     PID_MAX,
     PRIORITY_MAX,
+    SLOWDOWN_MAX,
     parse_label,
     parse_moment,
     parse_number,
@@ -90,6 +91,8 @@ def registration(job: pb.JobReport, node: str) -> Registration:
         started=parse_moment(job.started, f"job {job_id}: when it started"),
         resumed_token_sha256=_digest(job_id, job.resumed_token_sha256),
         being_saved=job.being_saved,
+        profile=parse_profile_name(job.profile),
+        max_slowdown=_max_slowdown(job_id, job),
     )
 
 
@@ -173,6 +176,12 @@ def _restarts(job_id: str, job: pb.JobReport) -> int:
     if not job.HasField("restarts"):
         return -1
     return parse_number(job.restarts, f"job {job_id}: restarts", PRIORITY_MAX)
+
+
+def _max_slowdown(job_id: str, job: pb.JobReport) -> int:
+    if not job.HasField("max_slowdown"):
+        return -1
+    return parse_number(job.max_slowdown, f"job {job_id}: max_slowdown", SLOWDOWN_MAX)
 
 
 def _attendance(word: str) -> Attendance:

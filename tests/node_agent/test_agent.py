@@ -114,7 +114,28 @@ async def test_backend_and_longest_wait_of_the_submission_reach_the_job(
     assert variables["INTERLEAVE_MAX_WAIT"] == "600"
 
 
-@pytest.mark.parametrize("wrong", [{"backend": "magic"}, {"max_wait": "soon"}, {"max_wait": "-1"}])
+async def test_profile_and_slowdown_of_the_submission_reach_the_job_and_the_orchestrator(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder, profile="math-7B", max_slowdown="0")
+    started = await orchestrator.hears("started")
+
+    variables = environment(folder)
+    assert started.profile == variables["INTERLEAVE_PROFILE"] == "math-7B"
+    assert (started.HasField("max_slowdown"), started.max_slowdown) == (True, 0)
+    assert variables["INTERLEAVE_MAX_SLOWDOWN"] == "0"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backend": "magic"},
+        {"max_wait": "soon"},
+        {"max_wait": "-1"},
+        {"profile": "a b"},
+        {"max_slowdown": "x"},
+    ],
+)
 async def test_a_submission_that_this_node_cannot_serve_is_refused(
     agent: Agent, folder: Path, wrong: dict[str, str]
 ) -> None:

@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_interleave.client.core.names import GroupName
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.members import RegisteredMembers
+from slurm_interleave.orchestrator.pairing.profile import workload_of
+from slurm_interleave.orchestrator.placement.admin_comment import AdminComment
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
-from slurm_interleave.sql.rows import Key
+from slurm_interleave.orchestrator.placement.waiting import workloads
+from slurm_interleave.sql.rows import Key, Slice
+from slurm_interleave.sql.slices import SliceFilter
 from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client
 
@@ -30,6 +35,26 @@ async def test_the_priority_and_the_account_of_a_registered_job_are_taken(
     state = orchestrator.arbiter.core.state
     assert state.priorities == {"17": 100}
     assert state.members[Key("17", "demo")].account == "physics"
+
+
+async def test_a_turn_is_learned_under_the_workload_by_which_placement_looks_for_it(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    named = replace(JOB, job_id="18")
+    await n1.start("17", account="")
+    await n1.start("18", profile="math-7B")
+    RegisteredMembers(orchestrator.arbiter).heard([replace(JOB, title="grpo"), named])
+    for job_id in ("17", "18"):
+        await client.granted(job_id)
+        await client.end(job_id)
+
+    pages = [page async for page in orchestrator.arbiter.slices(SliceFilter())]
+
+    rows = [row for page in pages for row in page if isinstance(row, Slice)]
+    said = AdminComment(GroupName("demo"), 1, 1)
+    jobs = {"17": (replace(JOB, title="grpo"), said), "18": (named, replace(said, profile="math-7B"))}
+    assert {row.job_id: workload_of(row) for row in rows} == workloads(jobs)
+    assert workloads(jobs) == {"17": "physics/grpo/-/1x1", "18": "math-7B"}
 
 
 @pytest.mark.parametrize("nothing", [0, -1])

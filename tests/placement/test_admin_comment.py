@@ -19,6 +19,8 @@ comments = st.builds(
     role=st.sampled_from(["", "trainer", "sampler"]),
     backend=st.sampled_from(["", "cuda", "app_channel+cuda"]),
     max_wait_s=st.integers(0, 9999),
+    profile=st.sampled_from(["", "math-7B"]),
+    max_slowdown=st.none() | st.integers(0, 1000),
 )
 
 
@@ -34,6 +36,7 @@ def test_the_held_form_is_what_job_submit_writes() -> None:
     for text, comment in (
         (f"{begin}state=held", short),
         (f"{begin}backend=cuda;max_wait=600;state=held", replace(short, backend="cuda", max_wait_s=600)),
+        (f"{begin}profile=math;max_slowdown=0;state=held", replace(short, profile="math", max_slowdown=0)),
     ):
         assert parse_comment(text) == comment
         assert format_comment(comment) == text

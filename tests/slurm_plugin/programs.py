@@ -48,6 +48,8 @@ int main(int argc, char **argv)
 		read = gpu_count_read;
 	if (strcmp(argv[1], "backend") == 0)
 		read = backend_read;
+	if (strcmp(argv[1], "percent") == 0)
+		read = percent_read;
 	for (int i = 2; i < argc; i++) {
 		char value[VALUE_MAX + 1];
 

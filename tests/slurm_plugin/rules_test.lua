@@ -117,6 +117,24 @@ tests["role, backend and longest wait are noted for the placement helper"] = fun
         "interleave:v1;group=demo;nodes=1;devices=1;role=trainer;backend=app_channel+cuda;max_wait=600;state=held")
 end
 
+tests["a profile and how much slower the job may become are noted, and refused where they are none"] = function()
+    local gpu = { tres_per_node = "gres:gpu:1" }
+    local asked = rules.asked({
+        [0] = "INTERLEAVE_GROUP=auto", [1] = "INTERLEAVE_PROFILE=math-7B", [2] = "INTERLEAVE_MAX_SLOWDOWN=0",
+        [3] = OPTION:gsub("group=", "max_slowdown=0%%"),
+    })
+
+    contains(comment(gpu, asked), ";role=;profile=math-7B;max_slowdown=0;state=held")
+    for _, bad in ipairs({ "", "a b", "a;state=placed", "ml/math" }) do
+        contains(comment(gpu, { group = "auto", profile = bad }), "profile name '")
+    end
+    for _, bad in ipairs({ "", "-1", "1001", "10%", "1.5", "0x10", "a;state=placed" }) do
+        contains(comment(gpu, { group = "auto", max_slowdown = bad }), "percent, 0 to 1000")
+    end
+    equal(select(2, rules.asked({ [0] = OPTION:gsub("group=", "profile=x") })),
+        "--interleave-profile needs --interleave-group=NAME")
+end
+
 tests["a role, backend or longest wait that is none is refused, whoever sent it"] = function()
     local function with(key, value)
         return comment({ tres_per_node = "gres:gpu:1" }, { group = "demo", [key] = value })

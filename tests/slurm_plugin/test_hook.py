@@ -19,9 +19,10 @@ int main(int argc, char **argv)
 {
 	struct job_start job = {
 		17, 1000, 100, "alice", "a c", "interleave", argv[2], "1", argv[3], argv[4], argv[5],
+		argv[6], argv[7],
 	};
 
-	return (argc == 6 && hook_job_start(argv[1], "/run/x", &job) == 0 ? 0 : 1);
+	return (argc == 8 && hook_job_start(argv[1], "/run/x", &job) == 0 ? 0 : 1);
 }
 """
 
@@ -32,9 +33,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(
-    program: Path, hook: Path, body: str, group: str = "demo", more: tuple[str, str, str] = ("", "", "")
+    program: Path, hook: Path, body: str, group: str = "demo", more: tuple[str, ...] = ("",) * 5
 ) -> subprocess.CompletedProcess[str]:
-    """Run *program* with the shell script *body* as the hook; *more* is role, backend and longest wait."""
+    """Run *program* with the shell script *body* as the hook; *more*: its role and all behind it."""
     hook.write_text(f"#!/bin/sh\n{body}\n")
     hook.chmod(0o755)
     argv, env = [str(program), str(hook), group, *more], {"SECRET": "1"}
@@ -63,12 +64,15 @@ def test_the_hook_gets_the_job_as_arguments_and_nothing_else(
 
 
 def test_the_hook_gets_what_else_was_chosen(program: Path, tmp_path: Path) -> None:
-    chosen = ("$(reboot)", "app_channel+cuda", "600")
+    chosen = ("$(reboot)", "app_channel+cuda", "600", "math", "0")
 
     run(program, tmp_path / "hook", f'printf "%s\\n" "$@" >{tmp_path}/seen', more=chosen)
 
     words = (tmp_path / "seen").read_text().splitlines()
-    assert words[-3:] == ["--role=$(reboot)", "--backend=app_channel+cuda", "--max-wait=600"]
+    assert words[-5:] == [
+        *("--role=$(reboot)", "--backend=app_channel+cuda", "--max-wait=600"),
+        *("--profile=math", "--max-slowdown=0"),
+    ]
 
 
 @pytest.mark.parametrize("body", ["exit 1", "kill -9 $$"])
@@ -77,7 +81,7 @@ def test_a_hook_that_fails_is_no_registration(program: Path, tmp_path: Path, bod
 
 
 def test_a_hook_that_is_not_there_is_no_registration(program: Path, tmp_path: Path) -> None:
-    done = subprocess.run([program, tmp_path / "none", "demo", "", "", ""], check=False, timeout=20)
+    done = subprocess.run([program, tmp_path / "none", "demo", *("",) * 5], check=False, timeout=20)
 
     assert done.returncode == 1
 

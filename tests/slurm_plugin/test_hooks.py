@@ -105,11 +105,15 @@ def test_prolog_tells_the_devices_where_slurm_chose_them(node: Node) -> None:
 
 def test_prolog_tells_what_else_the_job_was_submitted_with(node: Node) -> None:
     given = {"ROLE": "trainer", "BACKEND": "app_channel+cuda", "MAX_WAIT": "600"}
+    given |= {"PROFILE": "math", "MAX_SLOWDOWN": "0"}
     spank = {f"SPANK_INTERLEAVE_{name}": value for name, value in given.items()}
 
     told = node.run("prolog.sh", {**OURS, **spank})
 
-    assert told[-3:] == ["--role=trainer", "--backend=app_channel+cuda", "--max-wait=600"]
+    assert told[-5:] == [
+        *("--role=trainer", "--backend=app_channel+cuda", "--max-wait=600"),
+        *("--profile=math", "--max-slowdown=0"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,9 @@ def test_what_a_user_wrote_arrives_as_one_argument(node: Node, text: str) -> Non
     assert node.run("prolog.sh", {**OURS, "SPANK_INTERLEAVE_GROUP": text})[-1] == f"--group={text}"
     assert node.run("slurmctld_epilog.sh", {**OURS, "SPANK_INTERLEAVE_GROUP": text})[0] == "job-over"
     assert node.run("prolog.sh", {**OURS, "SPANK_INTERLEAVE_ROLE": text})[-1] == f"--role={text}"
-    assert node.run("prolog.sh", {**OURS, "SPANK_INTERLEAVE_MAX_WAIT": text})[-1] == f"--max-wait={text}"
+    for name in ("max-wait", "profile", "max-slowdown"):
+        said = {f"SPANK_INTERLEAVE_{name.upper().replace('-', '_')}": text}
+        assert node.run("prolog.sh", {**OURS, **said})[-1] == f"--{name}={text}"
 
 
 def test_epilog_ends_a_job_that_the_agent_knows_even_without_its_spank_variables(node: Node) -> None:

@@ -99,6 +99,13 @@ def test_backends_are_words_with_commas_between_them(values: Path) -> None:
     assert read(values, "backend", *good, *bad) == [*good.values(), *("-" for _ in bad)]
 
 
+def test_percent_are_whole_with_or_without_the_sign(values: Path) -> None:
+    good = {"0": "0", "10": "10", "10%": "10", "007": "7", "1000": "1000", "None": ""}
+    bad = ("", "%", "10%%", "-1", "1001", "10000", "1.5", "10 %", " 1", "1e2", "٣")
+
+    assert read(values, "percent", *good, *bad) == [*good.values(), *("-" for _ in bad)]
+
+
 def test_a_time_has_one_of_slurms_forms(values: Path) -> None:
     # The forms of --time in sbatch(1).
     good = {

@@ -74,6 +74,28 @@ def test_role_backend_and_longest_wait_reach_the_job_and_its_steps(cluster: Clus
     assert ";role=trainer;backend=app_channel+sim;max_wait=90;" in cluster.job(job)["AdminComment"]
 
 
+def test_profile_and_slowdown_reach_placement_and_the_job_and_win_over_variables(cluster: Cluster) -> None:
+    env = {"SBATCH_INTERLEAVE_PROFILE": "other", "SBATCH_INTERLEAVE_MAX_SLOWDOWN": "25%"}
+    job = cluster.sbatch(
+        ["env"], group="named", gres="gpu:1", options=["--interleave-profile=math-7B"], env=env
+    )
+
+    cluster.wait(job)
+
+    assert ";profile=math-7B;max_slowdown=25;" in cluster.job(job)["AdminComment"]
+    seen = variables(cluster.output(job, 1000))
+    assert (seen["INTERLEAVE_PROFILE"], seen["INTERLEAVE_MAX_SLOWDOWN"]) == ("math-7B", "25")
+
+
+def test_a_slowdown_or_a_profile_that_is_none_is_refused_by_what_it_came_from(cluster: Cluster) -> None:
+    with pytest.raises(SubmitRefused, match=r'--interleave-max-slowdown: "1001" is not allowed.*0 to 1000'):
+        cluster.sbatch(["true"], group="slow", gres="gpu:1", options=["--interleave-max-slowdown=1001"])
+    with pytest.raises(SubmitRefused, match='SBATCH_INTERLEAVE_PROFILE: "a b" is not allowed'):
+        cluster.sbatch(["true"], group="slow", gres="gpu:1", env={"SBATCH_INTERLEAVE_PROFILE": "a b"})
+    with pytest.raises(SubmitRefused, match="--interleave-profile needs --interleave-group=NAME"):
+        cluster.sbatch(["true"], options=["--interleave-profile=x"])
+
+
 def test_a_role_without_a_group_is_refused_but_in_a_variable_it_may_just_be_there(cluster: Cluster) -> None:
     with pytest.raises(SubmitRefused, match="--interleave-role needs --interleave-group=NAME"):
         cluster.sbatch(["true"], options=["--interleave-role=trainer"])
