@@ -57,6 +57,11 @@ class Need:
     charged_to_job: bool
 
 
+def room(total: int) -> int:
+    """Return what of a node's *total* memory saved state may take, if nothing else were there."""
+    return total - int(total * _RESERVE)
+
+
 def refusal(need: Need, limits: Sequence[Limit], node: Node, cap_bytes: int = 0, saved_bytes: int = 0) -> str:
     """Return why the snapshot does not fit, with the numbers; empty: it does.
 

@@ -28,7 +28,7 @@ from slurm_interleave.node_agent import environment, host_memory, requests, sock
 from slurm_interleave.node_agent.about import about
 from slurm_interleave.node_agent.attendance import Register
 from slurm_interleave.node_agent.backends.channel import Channels
-from slurm_interleave.node_agent.backends.protocol import Backend
+from slurm_interleave.node_agent.backends.protocol import Backend, Charge
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.contexts import Verb
 from slurm_interleave.node_agent.criu import Criu
@@ -81,7 +81,7 @@ class Agent:
         disk = partial(host_memory.of_disk, Path(config.spill_dir)) if config.spill_dir else None
         self._spill = RankSpill(Path(config.spill_dir)) if config.spill_dir else None
         self._movers = Movers(backend, self._channels, state.jobs.get, self._spill)
-        room = HostRoom(state, int(config.host_memory_gib * GIB), disk=disk)
+        room = self._room = HostRoom(state, int(config.host_memory_gib * GIB), disk=disk)
         self._operations = Operations(state, backend, config.operation_timeout_s, self._movers.of, room=room)
         self._folders = JobFolders(
             config, lambda job: environment.as_text(self._variables(job)), self._serve_job
@@ -198,6 +198,7 @@ class Agent:
             jobs=[self._jobs.describe(job) for job in self._told.values()],
             trespass=self._config.trespass,
             sent=time.time(),
+            host_bytes=0 if self._backend.charge is Charge.NOTHING else self._room.size,
         )
 
     def _take(self, order: pb.AgentOrder) -> None:

@@ -43,6 +43,17 @@ class HostRoom:
         self._limits = limits or _limits_of
         self._disk = disk
 
+    @property
+    def size(self) -> int:
+        """Bytes that saved state may take in all; 0: nobody knows, or a disk takes what does not fit."""
+        if self._disk is not None:
+            return 0
+        try:
+            total = self._node().total
+        except OSError:
+            return self._cap_bytes
+        return min(self._cap_bytes or total, admission.room(total))
+
     async def place(self, job: Job, mover: Mover, size: int) -> Room:
         """Return where *mover* can save the *size* bytes of *job*: on disk only what fits nowhere else."""
         why = await self.refusal(job, mover, size)

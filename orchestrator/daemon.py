@@ -98,7 +98,9 @@ class Orchestrator:
         self._accounts = Accounts(SlurmCommands(), TurnFigures(self.arbiter).of)
         self._known: Known | None = None
         if placement.enabled:
-            self._known = Known(store.slices, pairing or PairingConfig(), clock)
+            self._known = known = Known(
+                store.slices, (pairing or PairingConfig()).seated(placement.members), clock
+            )
             self._helper = PlacementHelper(
                 slurm or SlurmCommands(),
                 self.reservations,
@@ -106,7 +108,7 @@ class Orchestrator:
                 RegisteredMembers(self.arbiter),
                 placement,
                 over=self._accounts.over,
-                fit=self._known.worth,
+                advice=lambda: known.advice,
             )
 
     async def run(self) -> None:

@@ -28,6 +28,7 @@ class Link:
     node: str
     devices: tuple[int, ...]
     since: float
+    host_bytes: int = 0  # that saved state may take; 0: not said
     ended: bool = False
     _orders: list[pb.AgentOrder] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -149,7 +150,7 @@ class Links:
 
     def nodes(self) -> list[Node]:
         """Return the nodes that placement may use."""
-        return [Node(link.node, link.devices) for link in self._links.values()]
+        return [Node(link.node, link.devices, link.host_bytes) for link in self._links.values()]
 
     def reserve(self, placement: Placement) -> None:
         """Tell the agents of *placement* which devices its job gets."""

@@ -585,20 +585,22 @@ class RegisterEndpointsReply(_message.Message):
     def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "version", "devices", "jobs", "trespass", "sent")
+    __slots__ = ("node", "version", "devices", "jobs", "trespass", "sent", "host_bytes")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     TRESPASS_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
+    HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     jobs: _containers.RepeatedCompositeFieldContainer[JobReport]
     trespass: str
     sent: float
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., trespass: _Optional[str] = ..., sent: _Optional[float] = ...) -> None: ...
+    host_bytes: int
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., trespass: _Optional[str] = ..., sent: _Optional[float] = ..., host_bytes: _Optional[int] = ...) -> None: ...
 
 class JobOver(_message.Message):
     __slots__ = ("job_id", "attempt")

@@ -40,6 +40,7 @@ def sections(
             **auth,
         },
         "placement": {"enabled": False},
+        "pairing": {"profiles": f"{root}/state/profiles.json"},
         "agent": {
             "orchestrator": address,
             "run_dir": f"{root}/run/%n",

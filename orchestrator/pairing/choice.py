@@ -36,6 +36,8 @@ class Candidate:
     """Memory of each of its nodes that saved contexts may take; 0: not known, and not checked."""
     epsilon: float | None = None
     """How much slower it may become, as a part; None: as the site says."""
+    group: str = ""
+    """Where it runs already: it stays there."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,12 @@ class PairingRules:
     members: int = MOST
     may_share: Callable[[str, str], bool] = lambda _one, _other: True
     """Whether jobs of two accounts may share devices."""
+
+    def apart(self, one: str, other: str) -> str:
+        """Return why jobs of two accounts may not share devices; empty if they may."""
+        if self.may_share(one, other):
+            return ""
+        return f"the site lets accounts {one or '(none)'} and {other or '(none)'} share no devices"
 
 
 @dataclass(frozen=True)
@@ -121,9 +129,9 @@ class Rater:
                 f"jobs {one.job_id} and {other.job_id} want {mine.nodes} x {mine.devices} and "
                 f"{its.nodes} x {its.devices} devices"
             )
-        if not self.rules.may_share(one.account, other.account):
-            return f"the site lets accounts {one.account} and {other.account} share no devices"
-        return ""
+        if one.group and other.group and one.group != other.group:
+            return f"jobs {one.job_id} and {other.job_id} run in groups {one.group} and {other.group} already"
+        return self.rules.apart(one.account, other.account)
 
     def _memory(self, group: Sequence[Candidate]) -> str:
         needed = sum(member.profile.context_bytes for member in group)
@@ -155,13 +163,13 @@ class Rater:
 
 
 def choose(
-    candidates: Iterable[Candidate], rules: PairingRules | None = None, *, rounds: int | None = None
+    candidates: Iterable[Candidate], rater: Rater | None = None, *, rounds: int | None = None
 ) -> list[Verdict]:
     """Return the groups to be made of *candidates*, each with at least two; the others run alone.
 
     *rounds*: how many pieces are tried again; by default fewer, the more jobs there are.
     """
-    rater = Rater(rules or PairingRules())
+    rater = rater or Rater()
     found: list[Verdict] = []
     for jobs in _alike(candidates):
         found += _solve_class(jobs, rater, rounds)

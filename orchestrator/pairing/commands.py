@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +88,15 @@ def import_(config: str | None, database: str | None, file: Path) -> None:
 @click.option("--jobs", "file", type=click.Path(path_type=Path), help="Jobs of a file, not the live ones.")
 def pair(config: str | None, database: str | None, job_id: str | None, file: Path | None) -> None:
     """Say which jobs should share devices: of those that take turns now, or of a file."""
-    rules = _config(config).rules
+    rater = Rater(_config(config).rules)
     jobs, unknown = _candidates(config, database, file)
     if job_id is not None:
         mine = next((job for job in jobs if job.job_id == job_id), None)
         if mine is None:
             raise BadArgument(_not_known(job_id, unknown))
-        told = explain(mine, jobs, Rater(rules))
+        told = explain(mine, jobs, rater)
     else:
-        told = choose(jobs, rules)
+        told = choose(jobs, rater)
     for verdict in told:
         click.echo(in_words(verdict))
     grouped = {member.job_id for verdict in told for member in verdict.members}
@@ -128,11 +128,14 @@ def _candidates(
     with database_of(config, database) as opened:
         for member, parts in opened.members():
             devices = max((len(part.devices) for part in parts), default=1)
+            nodes = max(1, len(parts))
             name = member.profile or workload_named(
-                member.account, member.name or member.job_id, member.role, len(parts), devices
+                member.account, member.name or member.job_id, member.role, nodes, devices
             )
             if name in known:
-                found.append(Candidate(member.job_id, known[name], account=member.account))
+                profile = replace(known[name], nodes=nodes, devices=devices)
+                slower = member.max_slowdown / 100 if member.max_slowdown >= 0 else None
+                found.append(Candidate(member.job_id, profile, account=member.account, epsilon=slower))
             else:
                 unknown[member.job_id] = name
     return found, unknown

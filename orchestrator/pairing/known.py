@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
-from slurm_interleave.orchestrator.pairing.choice import Candidate, Rater
+from slurm_interleave.orchestrator.pairing.advice import Advice
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.profile import Profile, by_name, learn, parse, workload_of
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.slices import SliceFilter
 
 log = logging.getLogger(__name__)
-EVERY_S = 300.0
+EVERY_S = 60.0
 _FIRST_S = 3 * 86400.0  # so far back is looked at the start
 _TURNS = 200  # kept of a workload
 
@@ -43,10 +43,9 @@ class Known:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._slices, self._config, self._clock = slices, config, clock
-        self._rater = Rater(config.rules)
+        self.advice = Advice(rules=config.rules, measure_first=config.measure_first)
         self._turns: defaultdict[str, deque[Slice]] = defaultdict(lambda: deque(maxlen=_TURNS))
         self._seen = clock() - _FIRST_S
-        self._profiles: dict[str, Profile] = {}
 
     async def run(self) -> None:
         """Learn until cancelled. What cannot be read is logged, and tried again the next time."""
@@ -65,14 +64,6 @@ class Known:
                 self._turns[workload_of(row)].append(row)
                 self._seen = max(self._seen, row.ended)
         learned = learn((row for turns in self._turns.values() for row in turns), now)
-        self._profiles = {**kept, **by_name(learned)}
-        self._rater = Rater(self._config.rules)
-
-    def worth(self, workloads: Sequence[str]) -> float | None:
-        """Return how many jobs' worth of devices a group saves; None: it would lose; 0: not all are known."""
-        profiles = [self._profiles.get(name) for name in workloads]
-        known = [profile for profile in profiles if profile is not None]
-        if len(known) < len(workloads):
-            return 0.0
-        verdict = self._rater.rate([Candidate(str(n), profile) for n, profile in enumerate(known)])
-        return verdict.forecast.gain if verdict.good and verdict.forecast is not None else None
+        profiles = {**kept, **by_name(learned)}
+        if profiles != self.advice.profiles:
+            self.advice = Advice(profiles, self._config.rules, self._config.measure_first)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.orchestrator.pairing.advice import Advice
 from slurm_interleave.orchestrator.placement.admin_comment import (
     HELD,
     RELEASED,
@@ -22,14 +23,15 @@ from slurm_interleave.orchestrator.placement.admin_comment import (
 )
 from slurm_interleave.orchestrator.placement.audit import Audit
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
-from slurm_interleave.orchestrator.placement.groups import Fit, Groups, unknown
+from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.lost import AwayNodes, closed
+from slurm_interleave.orchestrator.placement.pairing import Pairing
 from slurm_interleave.orchestrator.placement.placing import Placing, Seated, Todo, fields, gres_request
 from slurm_interleave.orchestrator.placement.plan import Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm, Update
 from slurm_interleave.orchestrator.placement.reports import Reports
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
-from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, waiting, workloads
+from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, sharers, waiting
 
 log = logging.getLogger(__name__)
 # How many waiting jobs are told in a round which rule keeps them out, so that this holds up no others.
@@ -48,11 +50,15 @@ class PlacementHelper:
         config: PlacementConfig,
         clock: Callable[[], float] = time.monotonic,
         over: Callable[[Placement, Sequence[SlurmJob]], None] = lambda _placement, _queue: None,
-        fit: Fit = unknown,
+        advice: Callable[[], Advice] = Advice,
     ) -> None:
-        """*over* is told of each job that is over, and of the queue in which it may still be."""
+        """*over* is told of each job that is over, and of the queue in which it may still be.
+
+        *advice* says who should share devices.
+        """
         self._slurm, self._book, self._fleet, self._config = slurm, book, fleet, config
-        self._members, self._over, self._fit = members, over, fit
+        self._members, self._over, self._advice = members, over, advice
+        self._pairing = Pairing()
         self._nudged = asyncio.Event()
         self._reports = Reports()
         self._placing = Placing(slurm, book, fleet, self._reports)
@@ -111,8 +117,9 @@ class PlacementHelper:
     ) -> None:
         pending = waiting(jobs, book)
         nodes = [node for node in self._fleet.nodes() if node.name not in lost]
-        accounts = {job_id: job.account for job_id, (job, _) in jobs.items()}
-        groups = Groups(self._config.groups, accounts, workloads(jobs), self._fit)
+        memory = {node.name: node.host_bytes for node in nodes}
+        groups = Groups(self._config.groups, sharers(jobs), self._advice(), host_bytes=memory)
+        groups.partners = await self._pairing.partners(groups, pending, book.values())
         made = plan(pending, book.values(), nodes, self._config.lanes, groups, shut)
         todo.place += [Seated(p, *jobs[p.job_id]) for p in made if p.job_id in jobs]
         await self._placing.do(todo)

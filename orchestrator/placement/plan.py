@@ -8,15 +8,15 @@ belongs to one of them until its last member leaves.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
+from slurm_interleave.orchestrator.pairing.advice import AUTO
 from slurm_interleave.orchestrator.placement.groups import Groups
 
 Owner = tuple[str, str]  # group and role
-AUTO = "auto"  # as a group's name: with whom it fits, of those who asked for that too
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Node:
     name: str
     devices: tuple[int, ...]
     """The indices of its devices."""
+    host_bytes: int = 0
+    """What of its memory saved state may take; 0: not said."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,9 @@ def _seat(jobs: Iterable[Pending], table: _Table, groups: Groups) -> list[Placem
     found: list[Placement] = []
     for job in sorted(jobs, key=lambda job: not job.choosy):
         apart = replace(job, avoid=job.avoid.union(*(placement.nodes for placement in found)))
-        if job.group == AUTO:
-            apart = _grouped(apart, table, groups)
-        place = None if groups.refusal(apart) else table.find(apart)
+        options = _options(apart, table, groups) if job.group == AUTO else [apart]
+        places = (None if groups.refusal(option) else table.find(option) for option in options)
+        place = next(filter(None, places), None)
         if place is None:
             break
         _take(place, table, groups)
@@ -136,16 +138,28 @@ def _seat(jobs: Iterable[Pending], table: _Table, groups: Groups) -> list[Placem
     return found
 
 
-def _grouped(job: Pending, table: _Table, groups: Groups) -> Pending:
-    """Return a job that asked for any group in the one that it fits best, or in one of its own."""
-    best, most = replace(job, group=f"{AUTO}-{job.job_id}"), -1.0
-    for name in groups.named(f"{AUTO}-"):
+def _options(job: Pending, table: _Table, groups: Groups) -> Iterator[Pending]:
+    """Yield a job that asked for any group in those that it may be in, the best first.
+
+    Best is where all who wait are best off, then what saves the most with it, then a group of its own.
+    """
+    own, best = f"{AUTO}-{job.job_id}", groups.partners.get(job.job_id, "")
+    if best == own:
+        yield replace(job, group=own)
+    good: list[tuple[tuple[bool, float], Pending]] = []
+    bad: list[str] = []
+    for name in groups.found():
         member = replace(job, group=name)
         if not groups.refusal(member) and (place := table.join(member)) and table.present(place.nodes):
-            worth = groups.worth(member)
-            if worth is not None and worth > most:
-                best, most = member, worth
-    return best
+            worth = groups.worth(member, place)
+            if worth.why:
+                bad.append(f"{name}: {worth.why}")
+            else:
+                good.append(((name != best, -worth.gain), member))
+    yield from (member for _, member in sorted(good, key=lambda one: one[0]))
+    if best != own:
+        yield replace(job, group=own)
+    groups.no_good(job, bad)
 
 
 def _take(placement: Placement, table: _Table, groups: Groups) -> None:

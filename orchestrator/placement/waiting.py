@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
+from slurm_interleave.orchestrator.pairing.advice import Sharer
 from slurm_interleave.orchestrator.pairing.profile import workload_named
 from slurm_interleave.orchestrator.placement.admin_comment import RELEASED, AdminComment
 from slurm_interleave.orchestrator.placement.plan import Pending, Placement
@@ -44,11 +45,19 @@ def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
     ]
 
 
-def workloads(jobs: Jobs) -> dict[str, str]:
-    """Return the workload of each job, as its turns will be learned."""
+def sharers(jobs: Jobs) -> dict[str, Sharer]:
+    """Return each job with its workload, as its turns will be learned."""
     return {
-        job_id: comment.profile
-        or workload_named(job.account, job.title or job_id, comment.role, comment.nodes, comment.devices)
+        job_id: Sharer(
+            job_id,
+            comment.profile
+            or workload_named(job.account, job.title or job_id, comment.role, comment.nodes, comment.devices),
+            job.account,
+            comment.role,
+            comment.nodes,
+            comment.devices,
+            None if comment.max_slowdown is None else comment.max_slowdown / 100,
+        )
         for job_id, (job, comment) in jobs.items()
     }
 

@@ -70,7 +70,8 @@ class AgentLinkService(rpc.AgentLinkServicer):
         with _refusing(hello.node):
             if self._links.is_overtaken(hello.node, hello.sent, self._arbiter.now()):
                 raise WrongState(f"node {hello.node}: a later hello of its agent has come before this one")
-        link = Link(hello.node, tuple(index for index, _ in hello.memory), self._arbiter.now())
+        devices = tuple(index for index, _ in hello.memory)
+        link = Link(hello.node, devices, self._arbiter.now(), hello.host_bytes)
         known = [reservation(placement) for placement in self._reservations.on_node(hello.node)]
         welcome = pb.Welcome(cluster=self._cluster, reservations=known)
         link.send(pb.AgentOrder(welcome=welcome))

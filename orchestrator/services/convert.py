@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from slurm_interleave.client.connect import CALL_KEY
 from slurm_interleave.client.core.errors import BadArgument
@@ -42,13 +42,14 @@ _Values = TypeVar("_Values", bound=Sequence[Any])
 
 @dataclass(frozen=True)
 class Hello:
-    """What an agent says first: its node, the memory of each device in bytes, the jobs there; and when."""
+    """What an agent says first of its node; *memory* of each device, and *host_bytes*, in bytes."""
 
     node: str
     memory: tuple[tuple[int, int], ...]
     jobs: tuple[Registration, ...]
     trespass: str
     sent: float
+    host_bytes: int
 
 
 def hello(said: pb.Hello) -> Hello:
@@ -62,7 +63,8 @@ def hello(said: pb.Hello) -> Hello:
     if len({(job.job_id, job.group) for job in jobs}) < len(jobs):
         raise BadArgument(f"node {node} names one of its jobs twice")
     sent = parse_moment(said.sent, "when a hello was sent")
-    return Hello(node, tuple(memory.items()), jobs, parse_label(said.trespass), sent)
+    room = parse_size(said.host_bytes, "host_bytes")
+    return Hello(node, tuple(memory.items()), jobs, parse_label(said.trespass), sent, room)
 
 
 def registration(job: pb.JobReport, node: str) -> Registration:
@@ -87,12 +89,12 @@ def registration(job: pb.JobReport, node: str) -> Registration:
         priority=parse_number(job.priority, f"job {job_id}: priority", PRIORITY_MAX, -PRIORITY_MAX),
         fault=parse_reason(job.fault),
         attendance=_attendance(job.attendance),
-        restarts=_restarts(job_id, job),
+        restarts=_unless_unsaid(job_id, job, "restarts", PRIORITY_MAX),
         started=parse_moment(job.started, f"job {job_id}: when it started"),
         resumed_token_sha256=_digest(job_id, job.resumed_token_sha256),
         being_saved=job.being_saved,
         profile=parse_profile_name(job.profile),
-        max_slowdown=_max_slowdown(job_id, job),
+        max_slowdown=_unless_unsaid(job_id, job, "max_slowdown", SLOWDOWN_MAX),
     )
 
 
@@ -172,16 +174,10 @@ def context(word: str) -> Context:
         return Context.UNKNOWN
 
 
-def _restarts(job_id: str, job: pb.JobReport) -> int:
-    if not job.HasField("restarts"):
-        return -1
-    return parse_number(job.restarts, f"job {job_id}: restarts", PRIORITY_MAX)
-
-
-def _max_slowdown(job_id: str, job: pb.JobReport) -> int:
-    if not job.HasField("max_slowdown"):
-        return -1
-    return parse_number(job.max_slowdown, f"job {job_id}: max_slowdown", SLOWDOWN_MAX)
+def _unless_unsaid(
+    job_id: str, job: pb.JobReport, name: Literal["restarts", "max_slowdown"], most: int
+) -> int:
+    return parse_number(getattr(job, name), f"job {job_id}: {name}", most) if job.HasField(name) else -1
 
 
 def _attendance(word: str) -> Attendance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent import host_memory
-from slurm_interleave.node_agent.admission import GIB, Limit, Need, Node, refusal
+from slurm_interleave.node_agent.admission import GIB, Disk, Limit, Need, Node, refusal
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.protocol import Charge
 from slurm_interleave.node_agent.backends.sim import SimBackend
@@ -195,6 +196,17 @@ async def test_saved_state_of_other_jobs_counts_for_the_site_and_moves_under_way
     assert await capped.refusal(state.jobs["a"], mover, 10 * GIB) == ""
     assert "30.0 GiB promised" in await free.refusal(state.jobs["a"], mover, 29 * GIB)
     assert await free.refusal(state.jobs["a"], NoopBackend("n1", 1), 29 * GIB) == ""
+
+
+def test_the_room_for_all_saved_state_is_the_sites_or_the_nodes_unless_a_disk_takes_the_rest(
+    tmp_path: Path,
+) -> None:
+    def size(cap: int, disk: Callable[[], Disk] | None = None) -> int:
+        return HostRoom(jobs(tmp_path), cap, lambda: NODE, disk=disk).size
+
+    assert size(50 * GIB) == 50 * GIB
+    assert size(0) == size(NODE.total * 9) == NODE.total * 98 // 100
+    assert size(50 * GIB, lambda: Disk("/x", GIB, GIB)) == 0
 
 
 async def test_where_nothing_can_be_read_nothing_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from slurm_interleave.client.core.errors import Replaced
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.daemon import Orchestrator
-from slurm_interleave.orchestrator.placement.plan import Placement
+from slurm_interleave.orchestrator.placement.plan import Node, Placement
 from slurm_interleave.sql.rows import Key
 from slurm_interleave.sql.store import Store
 from tests.orchestrator.fake_agent import FakeAgent, agent
@@ -31,6 +31,18 @@ async def test_the_welcome_names_the_cluster_and_the_reservations_of_the_node(
         assert (reserved.job_id, reserved.group, list(reserved.devices)) == ("17", "demo", [0, 2])
         assert n1.welcome.cluster == "cluster"
         assert not n2.welcome.reservations
+
+
+async def test_placement_hears_how_much_saved_state_a_node_can_take(
+    orchestrator: Orchestrator, client: Client
+) -> None:
+    fake = FakeAgent(client.address)
+    hello = fake.hello()
+    hello.host_bytes = 2**40
+    await fake.connect(hello=pb.AgentMessage(hello=hello))
+
+    assert orchestrator.links.nodes() == [Node("n1", (0, 1, 2, 3), 2**40)]
+    await fake.close()
 
 
 @pytest.mark.parametrize(

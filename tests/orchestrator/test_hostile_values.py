@@ -87,8 +87,14 @@ async def test_what_cannot_be_ends_the_stream_with_the_reason_and_nothing_else(
         pb.Hello(node="n1", devices=[pb.Device(index=i) for i in range(2000)]),
         pb.Hello(node="n1", jobs=[pb.JobReport(**GOOD), pb.JobReport(**GOOD)]),
         pb.Hello(node="n1", jobs=[pb.JobReport(**{**GOOD, "attempt": "a" * 129})]),
+        pb.Hello(node="n1", host_bytes=-1),
+        pb.Hello(node="n1", jobs=[pb.JobReport(**GOOD, profile="ml/math")]),
+        pb.Hello(node="n1", jobs=[pb.JobReport(**GOOD, max_slowdown=-1)]),
     ],
-    ids=["long node", "two nodes", "device", "memory", "many devices", "job twice", "long attempt"],
+    ids=[
+        *("long node", "two nodes", "device", "memory", "many devices", "job twice", "long attempt"),
+        *("host memory", "profile", "slowdown"),
+    ],
 )
 async def test_a_hello_that_cannot_be_is_refused(client: Client, hello: pb.Hello) -> None:
     fake = FakeAgent(client.address)

@@ -12,7 +12,7 @@ from slurm_interleave.orchestrator.members import RegisteredMembers
 from slurm_interleave.orchestrator.pairing.profile import workload_of
 from slurm_interleave.orchestrator.placement.admin_comment import AdminComment
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
-from slurm_interleave.orchestrator.placement.waiting import workloads
+from slurm_interleave.orchestrator.placement.waiting import sharers
 from slurm_interleave.sql.rows import Key, Slice
 from slurm_interleave.sql.slices import SliceFilter
 from tests.orchestrator.fake_agent import FakeAgent
@@ -53,8 +53,9 @@ async def test_a_turn_is_learned_under_the_workload_by_which_placement_looks_for
     rows = [row for page in pages for row in page if isinstance(row, Slice)]
     said = AdminComment(GroupName("demo"), 1, 1)
     jobs = {"17": (replace(JOB, title="grpo"), said), "18": (named, replace(said, profile="math-7B"))}
-    assert {row.job_id: workload_of(row) for row in rows} == workloads(jobs)
-    assert workloads(jobs) == {"17": "physics/grpo/-/1x1", "18": "math-7B"}
+    looked_for = {job_id: sharer.workload for job_id, sharer in sharers(jobs).items()}
+    assert {row.job_id: workload_of(row) for row in rows} == looked_for
+    assert looked_for == {"17": "physics/grpo/-/1x1", "18": "math-7B"}
 
 
 @pytest.mark.parametrize("nothing", [0, -1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,42 +11,178 @@ import pytest
 
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.orchestrator.pairing.advice import Advice, Sharer, Worth
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import Known
+from slurm_interleave.orchestrator.pairing.profile import Profile
 from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.plan import Lane, Node, Pending, Placement, plan
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.slices import SliceFilter
+from tests.placement.world import World
 
 NODES = [Node("n1", (0, 1, 2))]
 LANES = (Lane("ilva", 1), Lane("ilvb", 1))
 BOOK = [Placement(name, f"auto-{name}", "", ("n1",), (n,), "ilva") for n, name in enumerate(("1", "2"))]
-WORKLOADS = {"1": "busy", "2": "light", "7": "mine"}
 NOW = 1e9
+GIB = 2**30
+LIGHT = Profile("light", 400, 100, snapshot_s=1, restore_s=1, context_bytes=40 * GIB)
+HALF, BUSY = replace(LIGHT, name="half", held_s=230), replace(LIGHT, name="busy", held_s=360)
+LIVELY = replace(LIGHT, name="lively", held_s=190, spread=0.3)
+PROFILES = {profile.name: profile for profile in (LIGHT, HALF, BUSY, LIVELY)}
 
 
-def partner(worths: dict[str, float | None], size: int = 2) -> str:
-    """Return the group of job 7, if sharing with a workload is worth that."""
+def planned(
+    jobs: dict[str, Sharer],
+    waiting: Sequence[str] = ("7",),
+    nodes: Sequence[Node] = NODES,
+    book: Sequence[Placement] = BOOK,
+    advice: Advice | None = None,
+) -> tuple[dict[str, str], Groups]:
+    """Return the groups that jobs which left that open come into, beside those of the *book*."""
+    advice = advice or Advice(PROFILES, measure_first=True)
+    groups = Groups(jobs=jobs, advice=advice, host_bytes={node.name: node.host_bytes for node in nodes})
+    seated = groups.alone(book)
+    groups.partners = advice.partners([groups.sharer(name) for name in waiting], seated)
+    pending = [Pending(name, "auto", "", 1, 1) for name in waiting]
+    return {made.job_id: made.group for made in plan(pending, book, nodes, LANES, groups)}, groups
 
-    def fit(workloads: Sequence[str]) -> float | None:
-        assert len(workloads) == size
-        return worths[workloads[0]]
 
-    [made] = plan([Pending("7", "auto", "", 1, 1)], BOOK, NODES, LANES, Groups(workloads=WORKLOADS, fit=fit))
-    return made.group
+def sharers(account: str = "ml", **workloads: str) -> dict[str, Sharer]:
+    return {name[1:]: Sharer(name[1:], workload, account) for name, workload in workloads.items()}
+
+
+def partner(**workloads: str) -> str:
+    return planned(sharers(**workloads))[0]["7"]
 
 
 def test_the_group_that_saves_the_most_is_joined_though_it_is_not_the_first() -> None:
-    assert partner({"busy": 0.1, "light": 0.8}) == "auto-2"
-
-
-def test_the_first_of_two_that_are_not_known_is_joined() -> None:
-    assert partner({"busy": 0.0, "light": 0.0}) == "auto-1"
+    assert partner(_1="half", _2="light", _7="light") == "auto-2"
 
 
 def test_a_group_that_would_lose_is_not_joined() -> None:
-    assert partner({"busy": None, "light": 0.0}) == "auto-2"
-    assert partner({"busy": None, "light": None}) == "auto-7"
+    assert partner(_1="busy", _2="light", _7="light") == "auto-2"
+    assert partner(_1="busy", _2="busy", _7="half") == "auto-7"
+
+
+def test_a_job_of_which_nothing_is_known_is_measured_alone_first() -> None:
+    assert partner(_1="light", _2="light", _7="new") == "auto-7"
+    assert partner(_1="new", _2="new", _7="light") == "auto-7"
+
+
+def test_where_the_site_does_not_measure_first_the_first_group_is_joined() -> None:
+    advice = Advice(PROFILES)
+
+    assert planned(sharers(_1="new", _2="light", _7="new"), advice=advice)[0] == {"7": "auto-1"}
+
+
+def test_all_who_wait_are_paired_together_and_not_each_with_whom_it_likes_best() -> None:
+    jobs = sharers(_1="light", _2="half", _7="light", _8="half")
+    nodes = [Node("n1", (0, 1))]
+    assert planned(jobs, ("7",), nodes)[0] == {"7": "auto-1"}
+
+    made = planned(jobs, ("7", "8"), nodes)[0]
+
+    assert made == {"7": "auto-2", "8": "auto-1"}
+
+
+async def test_who_is_left_when_a_member_ends_gets_the_best_of_those_that_wait() -> None:
+    world = World(Node("n1", (0,)), advice=Advice(PROFILES, measure_first=True))
+    for job_id, profile in (("1", "half"), ("2", "light")):
+        submit(world, job_id, profile)
+    await world.helper.round()
+    for job_id, profile in (("7", "busy"), ("8", "half"), ("9", "light")):
+        submit(world, job_id, profile)
+    await world.helper.round()
+    assert {one.job_id: one.group for one in world.book.kept.values()} == {"1": "auto-1", "2": "auto-1"}
+
+    world.slurm.finish("2")
+    await world.helper.round()
+
+    assert {one.job_id: one.group for one in world.book.kept.values()} == {"1": "auto-1", "9": "auto-1"}
+
+
+async def test_a_job_that_waits_for_good_company_says_why_in_its_comment() -> None:
+    world = World(Node("n1", (0,)), advice=Advice(PROFILES, measure_first=True))
+    submit(world, "1", "half")
+    submit(world, "2", "half")
+
+    await world.helper.round()
+
+    why = world.slurm.queue["2"].admin_comment.partition(";why=")[2]
+    assert why.startswith("no devices are free for it alone, and no group is good for it: auto-1: ")
+    assert "115% of the time, and may for 110%" in why
+
+
+def submit(world: World, job_id: str, profile: str) -> None:
+    world.slurm.submit(job_id, "auto")
+    comment = world.slurm.queue[job_id].admin_comment.replace(";state", f";profile={profile};state")
+    world.slurm.change(job_id, admin_comment=comment, account="ml")
+
+
+def test_why_no_group_is_good_for_a_job_is_said_in_numbers() -> None:
+    made, groups = planned(sharers(_1="busy", _2="lively", _7="half"), nodes=[Node("n1", (0, 1))])
+
+    assert made == {}
+    why = groups.refusal(Pending("7", "auto", "", 1, 1))
+    assert "auto-1: together they need their devices for 148% of the time, and may for 110%" in why
+    assert re.search(r"auto-2: job \d would take 1\.\d\d times as long; it may take 1\.10", why)
+
+
+def test_a_job_may_be_joined_by_others_as_far_as_it_bears_itself() -> None:
+    jobs = sharers(_1="light", _2="light", _7="light")
+    nodes = [Node("n1", (0, 1))]
+    assert planned(jobs, nodes=nodes)[0] == {"7": "auto-1"}
+
+    strict = {**jobs, "1": replace(jobs["1"], epsilon=0.0), "2": replace(jobs["2"], epsilon=0.0)}
+    patient = {**sharers(_1="half", _2="half", _7="half")}
+    patient = {name: replace(job, epsilon=1.0) for name, job in patient.items()}
+
+    assert planned(strict, nodes=nodes)[0] == {}
+    assert planned(patient, nodes=nodes)[0] == {"7": "auto-1"}
+
+
+def test_saved_state_of_all_who_take_turns_on_a_node_must_fit_into_its_memory() -> None:
+    jobs = sharers(_1="light", _2="light", _3="light", _7="light", _8="light")
+    nodes = [Node("n1", (0, 1), host_bytes=100 * GIB)]
+
+    assert planned(jobs, ("7",), nodes)[0] == {"7": "auto-1"}
+    made, groups = planned(jobs, ("7", "8"), nodes)
+    assert list(made) == ["7"]
+    why = groups.refusal(Pending("8", "auto", "", 1, 1))
+    assert "node n1 would take 160.0 GiB of host memory, and there may be 100.0 GiB" in why
+
+
+def test_accounts_share_devices_as_the_site_says() -> None:
+    jobs = {**sharers(_1="light", _2="light"), **sharers("art", _7="light")}
+    nodes = [Node("n1", (0, 1))]
+
+    def made(*share: str) -> dict[str, str]:
+        rules = PairingConfig(share=share).rules
+        return planned(jobs, nodes=nodes, advice=Advice(PROFILES, rules, True))[0]
+
+    assert made() == made("ml+physics") == {}
+    assert made("*") == made("physics", "art+ml") == {"7": "auto-1"}
+
+
+def test_jobs_of_different_roles_are_no_partners() -> None:
+    jobs = sharers(_1="light", _2="light", _7="light")
+
+    assert Advice(PROFILES).partners([replace(jobs["7"], role="sampler")], {"auto-1": jobs["1"]}) == {}
+
+
+def test_a_thousand_jobs_are_paired_each_with_good_company_alone() -> None:
+    names = ("light", "half", "busy", "new")
+    jobs = [Sharer(str(n), names[n % 4], f"a{n % 3}") for n in range(1000)]
+    advice = Advice(PROFILES, PairingConfig(members=2).rules)
+
+    found = advice.partners(jobs, {})
+
+    together: dict[str, list[Sharer]] = {}
+    for name, group in found.items():
+        together.setdefault(group, []).append(jobs[int(name)])
+    assert len(together) > 200
+    assert all(len(members) == 2 and not advice.worth(members).why for members in together.values())
 
 
 def turns(name: str, held: float, off: float) -> list[Slice]:
@@ -65,28 +202,30 @@ def known(tmp_path: Path, rows: list[Slice]) -> Known:
     return Known(slices, PairingConfig(profiles=str(tmp_path / "profiles.json")), lambda: NOW)
 
 
+def worth(found: Known, *names: str) -> Worth:
+    return found.advice.worth([Sharer(str(n), f"ml/{name}/-/1x1") for n, name in enumerate(names)])
+
+
 def test_what_sharing_is_worth_comes_from_the_turns_that_ended(tmp_path: Path) -> None:
     found = known(tmp_path, turns("light", 100, 300) + turns("full", 300, 1))
     found.look()
 
-    both = found.worth(["ml/light/-/1x1", "ml/light/-/1x1"])
-    assert both is not None
-    assert both > 0.8
-    assert found.worth(["ml/light/-/1x1", "ml/full/-/1x1"]) is None
-    assert found.worth(["ml/light/-/1x1", "ml/new/-/1x1"]) == 0.0
+    assert worth(found, "light", "light").gain > 0.8
+    assert "nothing to share" in worth(found, "light", "full").why
+    assert "measured alone first" in worth(found, "light", "new").why
 
 
 def test_each_turn_is_taken_once_and_new_ones_change_what_is_known(tmp_path: Path) -> None:
     rows = turns("job", 300, 1)
     found = known(tmp_path, rows)
     found.look()
-    assert found.worth(["ml/job/-/1x1"] * 2) is None
+    assert worth(found, "job", "job").why
 
     later = [replace(r, granted=r.granted + 8000, ended=r.ended + 8000) for r in turns("job", 50, 400)]
     rows += later * 10
     found.look()
 
-    assert found.worth(["ml/job/-/1x1"] * 2)
+    assert worth(found, "job", "job").gain > 0
 
 
 def test_a_file_of_profiles_that_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_interleave.orchestrator.placement.groups import GroupRules, Groups
+from slurm_interleave.orchestrator.pairing.advice import Advice, Sharer
+from slurm_interleave.orchestrator.pairing.config import PairingConfig
+from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.plan import Lane, Node, Pending, Placement, plan
 
 TOKEN = (Lane("ilv", 2),)
@@ -299,7 +301,9 @@ def test_a_job_joins_the_first_group_that_has_a_set_of_its_size_with_a_seat() ->
 
 
 def test_a_job_that_asks_for_any_group_comes_into_none_of_another_account() -> None:
-    groups = Groups(GroupRules(by_account=True), {"1": "physics", "7": "biology", "8": "physics"})
+    accounts = {"1": "physics", "7": "biology", "8": "physics"}
+    jobs = {name: Sharer(name, account=account) for name, account in accounts.items()}
+    groups = Groups(jobs=jobs, advice=Advice(rules=PairingConfig().rules))
     book = [have("1", (0,), "ilva", "auto-1")]
 
     other, same = plan([auto("7", "biology"), auto("8", "physics")], book, [N1], LANES, groups)

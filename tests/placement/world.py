@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slurm_interleave.orchestrator.pairing.advice import Advice
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
 from slurm_interleave.orchestrator.placement.plan import Node
@@ -14,8 +15,8 @@ N1, N2 = Node("n1", (0, 1)), Node("n2", (0, 1))
 class World:
     """What outlives the daemon, and a daemon that can be started again."""
 
-    def __init__(self, *nodes: Node, config: PlacementConfig = CONFIG) -> None:
-        self.steps, self.config = Steps(), config
+    def __init__(self, *nodes: Node, config: PlacementConfig = CONFIG, advice: Advice | None = None) -> None:
+        self.steps, self.config, self.advice = Steps(), config, advice or Advice()
         self.slurm, self.book = FakeSlurm(self.steps), FakeBook(self.steps)
         self.fleet = FakeFleet(*(nodes or (N1, N2)), steps=self.steps)
         self.members = FakeMembers()
@@ -32,6 +33,7 @@ class World:
             self.config,
             clock=lambda: self.now,
             over=lambda placement, _queue: self.over.append(placement.job_id),
+            advice=lambda: self.advice,
         )
 
     def restart(self) -> None:

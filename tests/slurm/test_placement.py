@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,13 +176,50 @@ def test_a_group_takes_no_jobs_of_another_account_while_it_has_members(cluster: 
     cluster.wait(other)
 
 
-def test_two_jobs_that_ask_for_any_group_take_turns_in_one(cluster: Cluster) -> None:
-    told = "echo $INTERLEAVE_GROUP $CUDA_VISIBLE_DEVICES; srun sh -c 'echo $INTERLEAVE_GROUP'; sleep 2"
-    jobs = [cluster.sbatch(["sh", "-c", told], group="auto", gres="gpu:1") for _ in "ab"]
-    for job in jobs:
-        cluster.wait(job)
+def declare(cluster: Cluster, **profiles: tuple[float, float]) -> None:
+    """Declare workloads, each by its period and for how long of it the devices are held, until they count."""
+    listed = [{"name": name, "period_s": p, "held_s": b} for name, (p, b) in profiles.items()]
+    file = cluster.out / "declared.json"
+    file.write_text(json.dumps({"profiles": listed}))
+    program = str(Path(sys.executable).with_name("interleave"))
+    cluster.command(program, "profile", "import", str(file), "--config", str(cluster.config))
+    cluster.restart("interleaved")
 
-    first, second = (cluster.output(job).split() for job in jobs)
-    assert first[0] == f"auto-{jobs[0]}"
-    assert first == second
-    assert first[0] == first[2]
+
+def test_jobs_that_ask_for_any_group_come_together_where_nobody_loses_and_others_say_why(
+    cluster: Cluster,
+) -> None:
+    declare(cluster, half=(100, 55), light=(100, 20))
+    go = cluster.out / "go-auto"
+    told = "echo $INTERLEAVE_GROUP $CUDA_VISIBLE_DEVICES; srun sh -c 'echo $INTERLEAVE_GROUP'"
+    script = ["sh", "-c", f"{told}; while ! test -e {go}; do sleep 0.1; done"]
+
+    def submit(*options: str) -> str:
+        return cluster.sbatch(script, group="auto", gres="gpu:1", options=options)
+
+    # Two nodes of two devices: the first four have a device of their own, being no company for each other.
+    first = [submit(f"--interleave-profile={name}") for name in ("half", "half", "half")]
+    new = submit()
+    for job in (*first, new):
+        cluster.wait(job, "RUNNING")
+    strict = submit("--interleave-profile=light", "--interleave-max-slowdown=0")
+    lost = submit("--interleave-profile=half")
+    fits = submit("--interleave-profile=light")
+    cluster.wait(fits, "RUNNING")
+
+    def why(job: str) -> str:
+        shown = cluster.command("scontrol", "show", "job", job)
+        return shown.partition(";why=")[2].partition(";state")[0]
+
+    assert wait_until(lambda: why(lost) and why(strict), 20), cluster.logs("interleaved")
+    assert "together they need their devices for 110% of the time" in why(lost) or "times as long" in why(
+        lost
+    )
+    assert f"job {strict} would take" in why(strict)
+    go.touch()
+    for job in (*first, new, strict, lost, fits):
+        cluster.wait(job)
+    outputs = {job: cluster.output(job).split() for job in (*first, new, fits)}
+    assert [outputs[job][0] for job in (*first, new)] == [f"auto-{job}" for job in (*first, new)]
+    assert outputs[fits] in [outputs[job] for job in first]
+    assert all(output[0] == output[2] for output in outputs.values())
