@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from slurm_interleave.sql import migrate, rows
-from slurm_interleave.sql.tables import EXACT, TABLES, instance, metadata, slices
+from slurm_interleave.sql.tables import TABLES, instance, metadata, slices
 
 
 def problems(engine: sa.Engine) -> list[str]:
@@ -35,16 +35,17 @@ def _differences(db: sa.Connection) -> Iterator[str]:
             parts = (part for part in change if part is not None and not isinstance(part, dict))
             yield f"the schema differs: to {' '.join(map(_word, parts))}"
     if db.dialect.name == "mariadb":
-        wanted = EXACT["mariadb_collate"]
         tables = sa.table("tables", *map(sa.column, _COLLATION), schema="information_schema")
         here = sa.select(tables.c.table_name, tables.c.table_collation).where(
             tables.c.table_schema == sa.func.database(), tables.c.table_name.in_(metadata.tables)
         )
         for table, collation in db.execute(here):
-            if collation != wanted:
-                yield f"table {table} has collation {collation}, which mixes names up; it must have {wanted}"
+            if collation != _EXACT:
+                yield f"table {table} has collation {collation}, which mixes names up; it must have {_EXACT}"
 
 
+# MariaDB compares text as the site's collation does, often without regard to case or trailing spaces.
+_EXACT = "utf8mb4_nopad_bin"
 _COLLATION = ("table_schema", "table_name", "table_collation")
 
 

@@ -1,6 +1,7 @@
 """The schema, one table a kind of row of `rows`. Migrations make it; a test compares the two.
 
-The columns of a table stand in the order of the fields of its row.
+The columns of a table stand in the order of the fields of its row. How a table is stored (engine, collation,
+with or without row ids) is the migrations' alone: to name it here loads the dialects of all databases.
 """
 
 from __future__ import annotations
@@ -14,15 +15,6 @@ from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.sql import rows
 
 metadata = sa.MetaData()
-
-# MariaDB compares text as the site's collation does, often without regard to case or trailing spaces.
-EXACT: dict[str, Any] = {
-    "mariadb_engine": "InnoDB",
-    "mariadb_charset": "utf8mb4",
-    "mariadb_collate": "utf8mb4_nopad_bin",
-}
-# One B-tree a table instead of two: fewer pages to write for each commit.
-SMALL: dict[str, Any] = {**EXACT, "sqlite_with_rowid": False}
 
 
 class Label(sa.TypeDecorator[Any]):
@@ -113,7 +105,6 @@ instance = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("generation", sa.BigInteger, nullable=False),  # one more with each start: the newest may write
     sa.Column("epoch", sa.BigInteger, nullable=False),  # of the newest grant
-    **EXACT,
 )
 
 members = sa.Table(
@@ -133,7 +124,6 @@ members = sa.Table(
     sa.Column("over", sa.Boolean, nullable=False),
     sa.Column("profile", Label(128), nullable=False),
     sa.Column("max_slowdown", sa.BigInteger, nullable=False),
-    **SMALL,
 )
 
 parts = sa.Table(
@@ -150,7 +140,6 @@ parts = sa.Table(
     sa.Column("token_sha256", sa.String(64), nullable=False),
     sa.Column("restarts", sa.BigInteger, nullable=False),
     sa.Column("started", sa.Double, nullable=False),
-    **SMALL,
 )
 
 waiters = sa.Table(
@@ -163,7 +152,6 @@ waiters = sa.Table(
     sa.Column("requested", sa.Double, nullable=False),
     sa.Column("also", Words, nullable=False),
     sa.Column("told", sa.BigInteger, nullable=False),
-    **SMALL,
 )
 
 leases = sa.Table(
@@ -184,7 +172,6 @@ leases = sa.Table(
     sa.Column("told", sa.BigInteger, nullable=False),
     sa.Column("heard_by", name(), nullable=False),
     sa.Column("alone", sa.Boolean, nullable=False),
-    **SMALL,
 )
 
 
@@ -232,7 +219,6 @@ slices = sa.Table(
     sa.Index("slices_by_group", "group", "ended", "epoch"),
     sa.Index("slices_by_user", "user", "ended", "epoch"),
     sa.Index("slices_by_end", "ended", "epoch"),
-    **EXACT,
 )
 
 days = sa.Table(
@@ -264,7 +250,6 @@ days = sa.Table(
     sa.Column("exclusive_device_s", sa.Double, nullable=False),
     sa.Column("occupied_device_s", sa.Double, nullable=False),
     sa.Index("days_by_job", "job_id"),
-    **SMALL,
 )
 
 reservations = sa.Table(
@@ -276,7 +261,6 @@ reservations = sa.Table(
     sa.Column("nodes", Words, nullable=False),
     sa.Column("devices", Numbers, nullable=False),
     sa.Column("lane", name(), nullable=False),
-    **SMALL,
 )
 
 TABLES: dict[type[Any], sa.Table] = {

@@ -220,7 +220,8 @@ def test_a_faulted_job_is_told_why(mine: Interleaver, orchestrator: FakeOrchestr
 
 def test_the_client_needs_grpc_and_protobuf_alone() -> None:
     script = (
-        "import sys, grpc, google.protobuf; before = set(sys.modules); import slurm_interleave.client; "
+        "import sys, grpc, google.protobuf; before = set(sys.modules); "
+        "from slurm_interleave.client import *; "
         "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
     )
 
@@ -233,7 +234,7 @@ def test_the_client_needs_grpc_and_protobuf_alone() -> None:
 
 def test_importing_the_client_configures_no_logging_and_starts_no_thread() -> None:
     script = (
-        "import logging, threading; import slurm_interleave.client; "
+        "import logging, threading; from slurm_interleave.client import *; "
         "assert not logging.getLogger().handlers; assert threading.active_count() == 1"
     )
 
