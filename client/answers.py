@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc import aio
 
 from slurm_interleave.client.connect import ERROR_KEY
 from slurm_interleave.client.core.errors import BadArgument, InterleaveError
 
 _TEXT_MAX = 2000
 Handler = Any  # grpc.RpcMethodHandler; its fields are not in the public type
+
+
+class TakesHandlers(Protocol):
+    """A server, as far as services are added to it."""
+
+    def add_generic_rpc_handlers(self, handlers: Any, /) -> None:
+        """Add *handlers*."""
 
 
 class ErrorsToStatus:
@@ -24,7 +30,7 @@ class ErrorsToStatus:
     interceptor could not do that, and cost a tenth of a call.
     """
 
-    def __init__(self, server: aio.Server) -> None:
+    def __init__(self, server: TakesHandlers) -> None:
         self._server = server
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from slurm_interleave.client.core import logs
+from slurm_interleave.client.core import garbage, logs
 from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
@@ -93,6 +93,7 @@ async def _serve(
     state = State(config.state_dir)
     agent = Agent(config, sim, backend_of(config, sim, cuda, state), state, groups)
     serving = asyncio.create_task(agent.run())
+    garbage.look_seldom()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)

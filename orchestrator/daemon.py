@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
+from pathlib import Path
 
-from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
 from slurm_interleave.client.answers import ErrorsToStatus
-from slurm_interleave.client.core import logs
-from slurm_interleave.client.core.config import config_path, load_section
-from slurm_interleave.client.core.errors import ConfigError, InterleaveError
+from slurm_interleave.client.core import garbage
+from slurm_interleave.client.core.config import load_section
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.core.names import parse_job_id
-from slurm_interleave.client.core.single import only_one
-from slurm_interleave.client.core.tracing import TracingConfig, exporting, tracer
+from slurm_interleave.client.core.tracing import tracer
 from slurm_interleave.client.core.values import parse_number
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
@@ -37,6 +32,7 @@ from slurm_interleave.orchestrator.book import Reservations
 from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.events import JobOver
 from slurm_interleave.orchestrator.core.rules import Rules, with_groups
+from slurm_interleave.orchestrator.door import Door
 from slurm_interleave.orchestrator.links import Links
 from slurm_interleave.orchestrator.members import RegisteredMembers, TurnFigures
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
@@ -58,13 +54,6 @@ from slurm_interleave.sql.store import Store
 
 log = logging.getLogger(__name__)
 _LATEST_S = 1 << 40
-_SERVER_OPTIONS = (
-    ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
 
 
 class Orchestrator:
@@ -81,8 +70,10 @@ class Orchestrator:
         slurm: Slurm | None = None,
         web: WebConfig | None = None,
         pairing: PairingConfig | None = None,
+        door: Door | None = None,
     ) -> None:
         self._config = config
+        self._door = door
         self._web = web or WebConfig()
         self._groups = groups or {}
         self.ready = asyncio.Event()
@@ -144,8 +135,8 @@ class Orchestrator:
 
     @contextlib.asynccontextmanager
     async def _server(self) -> AsyncIterator[int]:
-        server = aio.server(options=_SERVER_OPTIONS)
-        ours, arbiter, gate = ErrorsToStatus(server), self.arbiter, self._gate
+        door = self._door or Door(self._config.listen)
+        ours, arbiter, gate = ErrorsToStatus(door), self.arbiter, self._gate
         audit = self._helper.audit if self._helper is not None else None
         own = self._service()(arbiter, gate, self.links, self._groups, audit)
         rpc.add_InterleaveServicer_to_server(own, ours)
@@ -157,19 +148,14 @@ class Orchestrator:
         )
         health = health_aio.HealthServicer()
         await health.set("", health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        health_pb2_grpc.add_HealthServicer_to_server(health, door)
         try:
-            port = server.add_insecure_port(self._config.listen)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"[orchestrator] listen = {self._config.listen!r} cannot be used: {error}"
-            ) from None
-        async with self._page(own, ours) as self.web_port:
-            await server.start()
-            try:
-                yield port
-            finally:
-                await server.stop(grace=0.2)
+            async with self._page(own, ours) as self.web_port:
+                door.serve()
+                await door.open()
+                yield door.port
+        finally:
+            await door.close()
 
     @contextlib.asynccontextmanager
     async def _page(self, service: InterleaveService, server: ErrorsToStatus) -> AsyncIterator[int]:
@@ -222,55 +208,22 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def main() -> None:
-    """Run `interleaved` until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog="interleaved", description="Orchestrator of slurm-interleave.")
-    parser.add_argument(
-        "--config", help="interleave.toml; default $INTERLEAVE_CONFIG or /etc/slurm/interleave.toml"
-    )
-    parser.add_argument("--listen", help="host:port to serve on, in place of [orchestrator] listen")
-    parser.add_argument("--database", help="SQLAlchemy URL, in place of [orchestrator] database")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    args = parser.parse_args()
-    logs.set_up(args.log_level)
-    try:
-        path = config_path(args.config)
-        flags = {"listen": args.listen, "database": args.database}
-        config = load_section(OrchestratorConfig, "orchestrator", path, flags)
-        placement = load_section(PlacementConfig, "placement", path)
-        rules = load_section(Rules, "turns", path)
-        web = load_section(WebConfig, "web", path)
-        pairing = load_section(PairingConfig, "pairing", path)
-        tracing = load_section(TracingConfig, "tracing", path)
-        # What others may open is given away explicitly.
-        os.umask(0o077)
-        # Before the database: opening that ends any other orchestrator.
-        with only_one(config.socket.with_suffix(".lock"), "interleaved"), exporting(tracing, "interleaved"):
-            asyncio.run(_serve(config, placement, rules, load_groups(path), web, pairing))
-    except InterleaveError as error:
-        sys.exit(f"interleaved: {error}")
-
-
-async def _serve(
-    config: OrchestratorConfig,
-    placement: PlacementConfig,
-    rules: Rules,
-    groups: Mapping[str, DeclaredGroup],
-    web: WebConfig,
-    pairing: PairingConfig,
-) -> None:
+async def serve(config: OrchestratorConfig, path: Path | None, door: Door) -> None:
+    """Run `interleaved` until a signal ends it; *path* has the sections beside *config*."""
+    placement = load_section(PlacementConfig, "placement", path)
+    rules = load_section(Rules, "turns", path)
+    web = load_section(WebConfig, "web", path)
+    pairing = load_section(PairingConfig, "pairing", path)
+    groups = load_groups(path)
     gateway = await choose(placement.gateway) if placement.enabled else None
     if gateway is not None:
         log.info("gateway.chosen", extra={"gateway": gateway.name, "reason": gateway.why})
     store, slurm = Store(config.database), gateway.slurm if gateway is not None else None
     orchestrator = Orchestrator(
-        config, placement, rules, store, groups, slurm=slurm, web=web, pairing=pairing
+        config, placement, rules, store, groups, slurm=slurm, web=web, pairing=pairing, door=door
     )
     serving = asyncio.create_task(orchestrator.run())
-    # What is there now stays, and what comes later is seldom garbage in a cycle: look for it less often.
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
-    gc.enable()
+    garbage.look_seldom()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)
@@ -282,7 +235,3 @@ async def _serve(
         store.close()
         if gateway is not None:
             await gateway.close()
-
-
-if __name__ == "__main__":
-    main()

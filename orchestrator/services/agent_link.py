@@ -36,6 +36,7 @@ class AgentLinkService(rpc.AgentLinkServicer):
         self._links = links
         self._reservations = reservations
         self._cluster = cluster
+        self._one_hello = asyncio.Lock()
 
     async def Connect(
         self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any
@@ -44,7 +45,11 @@ class AgentLinkService(rpc.AgentLinkServicer):
         metadata = dict(context.invocation_metadata())
         call = Call("AgentLink/Connect", node=metadata.get(NODE_KEY, ""))
         self._gate.require_operator(await self._gate.identify(metadata, call))
-        hello = await _greeting(request_iterator)
+        first = await anext(aiter(request_iterator), pb.AgentMessage())
+        async with self._one_hello:
+            # After a restart all agents come at once: calls of jobs have their turn between them.
+            await asyncio.sleep(0)
+            hello = _greeting(first)
         if call.node not in ("", hello.node):
             raise Denied(f"the agent of node {call.node} may not speak for node {hello.node}")
         link = self._welcome(hello)
@@ -129,8 +134,7 @@ class AgentLinkService(rpc.AgentLinkServicer):
             link.send(pb.AgentOrder(reserve=answer))
 
 
-async def _greeting(messages: AsyncIterator[pb.AgentMessage]) -> Hello:
-    first = await anext(aiter(messages), pb.AgentMessage())
+def _greeting(first: pb.AgentMessage) -> Hello:
     with _refusing(first.hello.node):
         if first.WhichOneof("message") != "hello" or not first.hello.node:
             raise BadName("the first message of an agent's stream must be `hello` with the node's name")

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from slurm_interleave.client.connect import CHANNEL_OPTIONS
-from slurm_interleave.orchestrator.daemon import _SERVER_OPTIONS
+from slurm_interleave.orchestrator.door import SERVER_OPTIONS
 
 PROGRAM = Path(sys.executable).with_name("interleaved")
 
@@ -92,6 +92,6 @@ def _wait_for_loss(states: list[grpc.ChannelConnectivity], seconds: float) -> bo
 
 
 def test_our_channels_ping_no_more_often_than_the_server_allows() -> None:
-    allowed = dict(_SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]
+    allowed = dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]
 
     assert dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] >= allowed

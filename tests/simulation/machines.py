@@ -33,7 +33,7 @@ from slurm_interleave.node_agent import (
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.state import State
-from slurm_interleave.orchestrator import daemon, recorder
+from slurm_interleave.orchestrator import daemon, door, recorder
 from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
@@ -196,7 +196,7 @@ def boundary(world: World) -> Iterator[None]:
 
     clock = SimpleNamespace(monotonic=world.loop.time, sleep=_sleep)
     replaced = [
-        (daemon, "aio", SimpleNamespace(server=lambda **_: Server(world.net))),
+        (door, "aio", SimpleNamespace(server=lambda **_: Server(world.net))),
         (daemon, "HookServer", Hooks),
         (agent, "HookServer", Hooks),
         (agent, "open_aio_channel", open_channel),
