@@ -23,6 +23,8 @@ _SLOW_S, _OF_LAST, _COUNTED_S = 0.001, 8, 0.01
 # The log comes so much later, when those who wait have been served: sooner, it would fall into the middle of
 # a handover, of whose steps each line costs as much as one.
 _LOG_S = 0.02
+# Most commands are these, of which nothing is left to do when they are written.
+_WRITTEN = (cmd.Put, cmd.Advance, cmd.Yielded, cmd.Note)
 
 
 @dataclass
@@ -133,7 +135,8 @@ class Recorder:
     def _carry_out(self, batches: Sequence[_Batch]) -> None:
         for batch in batches:
             for command in batch.commands:
-                self._perform(command)
+                if not isinstance(command, _WRITTEN):
+                    self._perform(command)
             if not batch.recorded.done():  # else whoever told it is gone
                 batch.recorded.set_result(batch.commands)
             self._unlogged += batch.commands

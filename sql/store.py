@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,9 +24,18 @@ __all__ = ["PAGE", "Locked", "RowId", "SliceFilter", "Store", "last_yields_query
 RowId = tuple[type[rows.Row], tuple[Any, ...]]
 
 
+def _key(names: tuple[str, ...]) -> Callable[[rows.Row], tuple[Any, ...]]:
+    one = attrgetter(*names)  # of a single name it gives no tuple
+    return one if len(names) > 1 else lambda row: (one(row),)
+
+
+_KEYS = {kind: _key(kind.KEY) for kind in TABLES}
+
+
 def row_id(row: rows.Row) -> RowId:
     """Return what identifies *row* among all rows."""
-    return type(row), tuple(getattr(row, name) for name in row.KEY)
+    kind = type(row)
+    return kind, _KEYS[kind](row)
 
 
 class Store:

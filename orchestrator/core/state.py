@@ -82,9 +82,8 @@ class State:
 
     def note_changed(self, *members: Key) -> None:
         """Note that something that can be seen of *members* has changed."""
-        marked = dict.fromkeys(members)
-        self.changed.update(marked)
-        self.unranked.update(marked)
+        for key in members:
+            self.changed[key] = self.unranked[key] = None
 
     def take_changed(self) -> Iterable[Key]:
         """Return the members that have changed since the last call."""
@@ -103,7 +102,8 @@ class State:
 
     def touch(self, devices: Iterable[Device]) -> None:
         """Mark *devices* for another look at their queues."""
-        self.dirty.update(dict.fromkeys(devices))
+        for device in devices:
+            self.dirty[device] = None
 
     def put_member(self, member: Member) -> None:
         """Remember *member*."""
@@ -134,11 +134,12 @@ class State:
     def put_part(self, part: Part) -> None:
         """Remember *part* and where its device state is."""
         key, devices = Key(part.job_id, part.group), [Device(part.node, i) for i in part.devices]
-        before = self.parts.setdefault(key, {}).get(part.node)
+        parts = self.parts.setdefault(key, {})
+        before = parts.get(part.node)
+        parts[part.node] = part
         if before is None or before.devices != part.devices:
             self._devices.pop(key, None)
-        self.parts[key][part.node] = part
-        self.on_node.setdefault(part.node, {})[key] = None
+            self.on_node.setdefault(part.node, {})[key] = None
         self.tokens.add(part)
         if part.context in OFF_DEVICE:
             self.book.vacate(key, devices)

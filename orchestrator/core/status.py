@@ -48,16 +48,19 @@ class _Tally:
         loaded = holder if holder in self.resident else resident
         locking = holder or coming
         return GroupView(
-            state=self._state(holder, coming),
+            state=self.state(),
             locking=_job(locking),
             active=_job(locking or resident),
             loaded=_job(loaded),
             waiting=len(self.waiting) - bool(coming),
         )
 
-    def _state(self, holder: Key | None, coming: Key | None) -> GroupState:
-        if holder or coming:
-            return GroupState.LOCKED if holder in self.resident else GroupState.SWITCHING
+    def state(self) -> GroupState:
+        """Return the same in one word."""
+        if self.holding:
+            return GroupState.LOCKED if _first(self.holding) in self.resident else GroupState.SWITCHING
+        if self.coming:
+            return GroupState.SWITCHING
         if self.unclear:
             return GroupState.UNKNOWN
         return GroupState.WARM if self.resident else GroupState.IDLE
@@ -92,28 +95,30 @@ class Standings:
                 self._tallies.pop(group, None)
                 self._since.pop(group, None)
                 continue
-            now = self._tallies[group].view().state
+            now = self._tallies[group].state()
             if group not in self._since or self._since[group][0] is not now:
                 self._since[group] = (now, at)
         return list(groups)
 
     def _look(self, key: Key) -> None:
         state, tally = self._state, self._tallies.setdefault(key.group, _Tally())
-        parts = state.parts.get(key, {}).values()
-        claim = state.claims.get(key)
+        claim, parts = state.claims.get(key), state.parts.get(key, {})
+        resident, unclear = bool(parts), False
+        for part in parts.values():
+            resident = resident and part.context is Context.RESIDENT
+            unclear = unclear or part.context is Context.UNKNOWN or part.node not in state.nodes_up
         _put(tally.holding, key, key in state.leases)
         _put(tally.waiting, key, claim is not None)
         _put(tally.coming, key, claim is not None and claim in self._switching)
-        _put(tally.resident, key, bool(parts) and all(p.context is Context.RESIDENT for p in parts))
-        unclear = any(p.context is Context.UNKNOWN or p.node not in state.nodes_up for p in parts)
+        _put(tally.resident, key, resident)
         _put(tally.unclear, key, unclear)
 
 
 def _put(members: dict[Key, None], key: Key, belongs: bool) -> None:
     if belongs:
         members[key] = None
-    else:
-        members.pop(key, None)
+    elif key in members:
+        del members[key]
 
 
 def _first(members: dict[Key, None]) -> Key | None:
