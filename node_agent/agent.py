@@ -206,12 +206,12 @@ class Agent:
         match order.WhichOneof("order"):
             case "welcome":
                 self._welcomed(order.welcome)
-            case "reserve":
-                self._reservations.take([order.reserve])
-            case "forget":
-                self._reservations.forget(order.forget.job_id, order.forget.question)
+            case "reserve" | "forget":
+                self._reservations.told(order)
             case "registered":
                 self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
+            case "cancel":
+                self._operations.cancel(order.cancel.job_id, order.cancel.operation_id)
             case "drain":
                 self._spawn(self._drain(order.drain))
             case "stop":
@@ -254,9 +254,9 @@ class Agent:
         )
 
     async def _serve_job(self, job: Job, folder: Path) -> grpc.aio.Server:
-        asked = partial(self.register.asked, job)
+        known, asked = self._jobs.registered(job), partial(self.register.asked, job)
+        forwarder = Forwarder(self._orchestrator, job, known, asked)
         names, request = [self._backend.name], job.request
-        forwarder = Forwarder(self._orchestrator, job, self._jobs.registered(job), asked)
         service = self._service(job.job_id)
         own = JobService(job, self._state, self._drains, self.register, self._movers)
         return await sockets.serve_job(folder, request.uid, request.gid, service, names, [forwarder], own)

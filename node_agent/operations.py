@@ -18,7 +18,7 @@ from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
 from slurm_interleave.node_agent.host_room import HostRoom, Room
 from slurm_interleave.node_agent.results import Result, Results, first_failure, gone, log_move, occupied
 from slurm_interleave.node_agent.state import Job, State
-from slurm_interleave.node_agent.waits import Limit
+from slurm_interleave.node_agent.waits import CANCELLED, Limit, Stop
 
 log = logging.getLogger(__name__)
 ALREADY_RUNNING = "already-running"
@@ -49,12 +49,11 @@ class Operations:
         self._grace_s = grace_s
         self._room = room
         self.results = Results()
-        self.observe: Callable[[Verb, str, Outcome, float], None] | None = (
-            None  # told each move and its mover
-        )
+        self.observe: Callable[[Verb, str, Outcome, float], None] | None = None  # told each move
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
         self._limits: dict[str, Limit] = {}  # of what is under way, by job
+        self._stops: dict[str, Stop] = {}  # of orders that are not done, by operation
         self._waiting: list[tuple[str, str]] = []  # jobs and attempts with an order that waits for others
 
     def refresh(self, job: Job) -> JobContext:
@@ -109,14 +108,27 @@ class Operations:
         before = [known for number in after if (known := self.results.get(number)) is not None]
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.results.keep(operation, result)
+        stop = self._stops.setdefault(operation, Stop())
         try:
-            result.set_result(await self._order_after(before, verb, job_id, attempt, beside=beside))
+            result.set_result(await self._order_after(before, verb, job_id, attempt, beside, stop))
         except Exception as error:  # noqa: BLE001 - whatever it is, the orchestrator waits for an answer
             self.results.forget(operation)
             result.set_result(self._broken(operation, job_id, error))
         finally:
+            del self._stops[operation]
             result.cancel()  # without effect where it is there
         return result.result()
+
+    def cancel(self, job_id: str, operation: str = "") -> None:
+        """Stop *operation*, or else whatever is being done to the state of a job: it fails, and is undone.
+
+        One that waits its turn is not begun; what can only be waited for is undone when it has ended.
+        """
+        known = self.results.get(operation)
+        if operation and not (known is not None and known.done()):
+            self._stops.setdefault(operation, Stop()).set()
+        elif not operation and job_id in self._targets:
+            self._targets[job_id].stop.set()
 
     def call(self, job: Job, verb: Verb, mover: Mover | None = None) -> str:
         """Begin an operation for the v1alpha1 service and return its id; *mover* None: the job's own.
@@ -165,8 +177,8 @@ class Operations:
         verb: Verb,
         job_id: str,
         attempt: str,
-        *,
         beside: bool,
+        stop: Stop,
     ) -> Result:
         with self.expecting([(job_id, attempt)]):
             failed = await first_failure(before)
@@ -174,9 +186,9 @@ class Operations:
             job = self._state.jobs.get(job_id)
             context = job.context.state if job is not None else Context.NONE
             return Result(Outcome(context, error=f"not begun, since what comes before failed: {failed}"))
-        return await self._order(verb, job_id, attempt, beside=beside)
+        return await self._order(verb, job_id, attempt, beside, stop)
 
-    async def _order(self, verb: Verb, job_id: str, attempt: str, *, beside: bool) -> Result:
+    async def _order(self, verb: Verb, job_id: str, attempt: str, beside: bool, stop: Stop) -> Result:
         job = self._state.jobs.get(job_id)
         if job is None or attempt not in ("", job.attempt):
             return gone(job_id, verb)
@@ -187,9 +199,10 @@ class Operations:
             decision = contexts.on_order(context, verb)
             if isinstance(decision, Outcome):
                 return Result(decision, context.bytes)
-            if beside:
-                return await self.run(job, verb, decision.during, self.mover(job, verb))
-            return await self._run_in_turn(job, verb, decision.during, self.mover(job, verb))
+            if stop.is_set():
+                return Result(Outcome(context.state, error=f"{CANCELLED} before it began"), context.bytes)
+            run = self.run if beside else self._run_in_turn
+            return await run(job, verb, decision.during, self.mover(job, verb), stop)
 
     async def _call(self, job: Job, verb: Verb, during: Context, mover: Mover | None) -> Result:
         async with self.lock(job.job_id):
@@ -197,11 +210,13 @@ class Operations:
                 return gone(job.job_id, verb)
             return await self._run_in_turn(job, verb, during, mover or self.mover(job, verb))
 
-    async def _run_in_turn(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
+    async def _run_in_turn(
+        self, job: Job, verb: Verb, during: Context, mover: Mover, stop: Stop | None = None
+    ) -> Result:
         """Run, but bring nothing back to devices that another job is on."""
         if verb is Verb.RESTORE and not mover.in_place and (refusal := self._occupied(job)):
             return Result(Outcome(job.context.state, error=refusal), job.context.bytes)
-        return await self.run(job, verb, during, mover)
+        return await self.run(job, verb, during, mover, stop)
 
     def mover(self, job: Job, verb: Verb) -> Mover:
         """Return who moves this state: whoever saved it restores it."""
@@ -210,7 +225,9 @@ class Operations:
             return self.backend
         return self._mover_of(job.job_id, saved_by) or self.backend
 
-    async def run(self, job: Job, verb: Verb, during: Context, mover: Mover) -> Result:
+    async def run(
+        self, job: Job, verb: Verb, during: Context, mover: Mover, stop: Stop | None = None
+    ) -> Result:
         """Have *mover* do it, with the job's lock held, and remember where the state is then."""
         loop = asyncio.get_running_loop()
         before, start, size, room = job.context, loop.time(), job.context.bytes, Room()
@@ -220,10 +237,10 @@ class Operations:
             room = await self._room.place(job, mover, size)
             if room.refusal:
                 return Result(Outcome(before.state, error=room.refusal))
-        on_disk = (
-            before.spilled if verb is Verb.RESTORE else room.spill
-        )  # a restore that fails goes back there
-        target = Target(job.job_id, job.request.devices, self._timeout_s, living=not job.ended, spill=on_disk)
+        # A restore that fails goes back to the disk that it comes from.
+        disk = before.spilled if verb is Verb.RESTORE else room.spill
+        devices, living = job.request.devices, not job.ended
+        target = Target(job.job_id, devices, self._timeout_s, stop or Stop(), living, disk)
         self._targets[job.job_id] = target
         self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
         by = mover.name if mover.in_app else ""
@@ -252,7 +269,8 @@ class Operations:
             work = getattr(mover, verb.value)(target)
             outcome: Outcome = await self._limits[target.job].over(work)
         except asyncio.TimeoutError:
-            when = "when it was told to stop" if target.stop.is_set() else f"within {target.deadline_s:g} s"
+            ended = self._state.jobs[target.job].ended
+            when = "when it was told to stop" if ended else f"within {target.deadline_s:g} s"
             target.stop.set()
             text = f"backend {mover.name} gave no answer to {verb.value} {when}"
             return Outcome(Context.FAULTED, error=text)

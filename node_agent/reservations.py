@@ -75,10 +75,13 @@ class Reservations:
         self._state.save()
         self._told.set()
 
-    def forget(self, job_id: str, question: int) -> None:
-        """The job has no devices here."""
-        self._questions.pop(question, None)
-        if self._state.reservations.pop(job_id, None) is not None:
+    def told(self, order: pb.AgentOrder) -> None:
+        """Take an order that says which devices a job gets, or that it has none here."""
+        if order.HasField("reserve"):
+            self.take([order.reserve])
+            return
+        self._questions.pop(order.forget.question, None)
+        if self._state.reservations.pop(order.forget.job_id, None) is not None:
             self._state.save()
         self._told.set()
 

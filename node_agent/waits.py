@@ -1,12 +1,40 @@
-"""Waiting with a limit."""
+"""Waiting with a limit, and until told to stop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+CANCELLED = "cancelled"
+
+
+class Stop(threading.Event):
+    """Set in the event loop to end work early; threads look at it, tasks are told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Tell all who do the work."""
+        super().set()
+        for tell in self._told:
+            tell()
+
+    @contextmanager
+    def telling(self, tell: Callable[[], object]) -> Iterator[None]:
+        """Call *tell* when it is set within the block, or was before."""
+        self._told.append(tell)
+        if self.is_set():
+            tell()
+        try:
+            yield
+        finally:
+            self._told.remove(tell)
 
 
 class Limit:

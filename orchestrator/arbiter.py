@@ -38,8 +38,8 @@ class Agents(Protocol):
     def operate(self, operation: cmd.Operate) -> None:
         """Send *operation* if the agent is connected; it is sent again when it comes back."""
 
-    def stop(self, stop: cmd.Stop) -> None:
-        """Have a process killed, if the agent is connected."""
+    def stop(self, stop: cmd.Stop | cmd.CancelOperation) -> None:
+        """Have a process killed, or an operation undone, if the agent is connected."""
 
 
 class Arbiter:
@@ -176,6 +176,22 @@ class Arbiter:
                 raise NotInTime(late) from None
         return answer.lost if isinstance(answer, cmd.Cleared) else ()
 
+    async def settled(self, key: rows.Key, within_s: float | None) -> Sequence[rows.Part]:
+        """Wait until no context of a member moves; return where they are. Raises `NotInTime`."""
+        core = self.core
+
+        async def settle() -> None:
+            with self.watching() as news:
+                while any(core.switches.pending_on(key, node) for node in core.state.parts.get(key, ())):
+                    await news.next()
+
+        try:
+            await asyncio.wait_for(settle(), within_s)
+        except asyncio.TimeoutError:
+            late = f"{key}: it was told to stop and has not ended yet; it does by its deadline at the latest"
+            raise NotInTime(late) from None
+        return list(core.state.parts.get(key, {}).values())
+
     async def slices(self, wanted: SliceFilter, *, summed: bool = False) -> AsyncGenerator[_Page, None]:
         """Yield pages of ended slices, or of their sums, then of those that last or wait; each turn once.
 
@@ -221,7 +237,7 @@ class Arbiter:
         match command:
             case cmd.Operate():
                 self._agents.operate(command)
-            case cmd.Stop():
+            case cmd.Stop() | cmd.CancelOperation():
                 self._agents.stop(command)
             case cmd.WakeMe():
                 delay = max(command.wake.at - self._clock(), 0.0)

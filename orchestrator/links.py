@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.orchestrator.core.commands import Operate, Stop, Verb
+from slurm_interleave.orchestrator.core.commands import CancelOperation, Operate, Stop, Verb
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
 
 log = logging.getLogger(__name__)
@@ -119,8 +119,12 @@ class Links:
         )
         self.send(operation.node, pb.AgentOrder(operate=[order]))
 
-    def stop(self, stop: Stop) -> None:
-        """Have a trespasser killed."""
+    def stop(self, stop: Stop | CancelOperation) -> None:
+        """Have a trespasser killed, or an operation stopped and undone."""
+        if isinstance(stop, CancelOperation):
+            cancel = pb.Cancel(job_id=stop.job_id, operation_id=stop.operation)
+            self.send(stop.node, pb.AgentOrder(cancel=cancel))
+            return
         order = pb.Stop(job_id=stop.job_id, attempt=stop.attempt, pid=stop.pid)
         self.send(stop.node, pb.AgentOrder(stop=order))
 

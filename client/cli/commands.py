@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import click
 
+from slurm_interleave.client.cli.cancel_command import cancel_operation
 from slurm_interleave.client.cli.clear_command import clear
 from slurm_interleave.client.cli.doctor_command import doctor
 from slurm_interleave.client.cli.drain_command import drain
@@ -77,6 +78,7 @@ def command(context: click.Context) -> None:
         context.exit(2)
 
 
+command.add_command(cancel_operation)
 command.add_command(clear)
 command.add_command(doctor)
 command.add_command(drain)

@@ -78,6 +78,14 @@ class Orchestrator:
         )
         return reply.discarded
 
+    def cancel_operation(self, job_id: str, group: str) -> Sequence[pb.ContextStatus]:
+        """Have what is done to a job's device state stopped; return where it is then. Raises `NotInTime`."""
+        request = pb.CancelOperationRequest(job_id=job_id, group=group)
+        reply: pb.CancelOperationReply = self._stub.CancelOperation(
+            request, metadata=self._who("CancelOperation", request), timeout=TIMEOUT_S
+        )
+        return reply.contexts
+
     def drain(self, node: str) -> Iterator[pb.DrainUpdate]:
         """Have the jobs of a node saved and requeued; yield how it went with each. Raises `Denied`."""
         request = pb.DrainRequest(node=node)

@@ -40,7 +40,7 @@ class Pace:
         if max(due, time.monotonic()) > self._deadline:
             raise StillWorking(f"{total} bytes were moved when the time was up; undone")
         if self._stop.wait(max(0.0, due - time.monotonic())):
-            raise SimError("stopped, since the job has ended; undone")
+            raise SimError("stopped; undone")
 
 
 def copy(source: memoryview, to: memoryview, device: int, pace: Pace, like: str = "") -> str:

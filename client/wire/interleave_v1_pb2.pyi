@@ -106,6 +106,20 @@ class ClearReply(_message.Message):
     discarded: _containers.RepeatedCompositeFieldContainer[ContextStatus]
     def __init__(self, discarded: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ...) -> None: ...
 
+class CancelOperationRequest(_message.Message):
+    __slots__ = ("job_id", "group")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    group: str
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class CancelOperationReply(_message.Message):
+    __slots__ = ("contexts",)
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[ContextStatus]
+    def __init__(self, contexts: _Optional[_Iterable[_Union[ContextStatus, _Mapping]]] = ...) -> None: ...
+
 class DrainRequest(_message.Message):
     __slots__ = ("node",)
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -629,13 +643,14 @@ class OperationDone(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job_id: _Optional[str] = ..., ok: bool = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
 
 class AgentOrder(_message.Message):
-    __slots__ = ("welcome", "reserve", "forget", "registered", "stop", "drain", "operate")
+    __slots__ = ("welcome", "reserve", "forget", "registered", "stop", "drain", "cancel", "operate")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
     OPERATE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     reserve: Reservation
@@ -643,8 +658,9 @@ class AgentOrder(_message.Message):
     registered: Registered
     stop: Stop
     drain: Drain
+    cancel: Cancel
     operate: _containers.RepeatedCompositeFieldContainer[Operate]
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., operate: _Optional[_Iterable[_Union[Operate, _Mapping]]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reserve: _Optional[_Union[Reservation, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., operate: _Optional[_Iterable[_Union[Operate, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "reservations")
@@ -717,6 +733,14 @@ class Stop(_message.Message):
     attempt: str
     pid: int
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("job_id", "operation_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    operation_id: str
+    def __init__(self, job_id: _Optional[str] = ..., operation_id: _Optional[str] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ("job_id", "attempt")

@@ -45,6 +45,11 @@ class InterleaveStub(object):
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.SerializeToString,
                 response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.FromString,
                 )
+        self.CancelOperation = channel.unary_unary(
+                '/slurm_interleave.v1.Interleave/CancelOperation',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.CancelOperationRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.CancelOperationReply.FromString,
+                )
         self.Drain = channel.unary_stream(
                 '/slurm_interleave.v1.Interleave/Drain',
                 request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.DrainRequest.SerializeToString,
@@ -115,6 +120,13 @@ class InterleaveServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelOperation(self, request, context):
+        """Has what is being done to a job's device state stopped and undone; returns when it has ended. For operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Saves the processes of all jobs of a node and has them requeued; they go on where they were. For operators.
         """
@@ -175,6 +187,11 @@ def add_InterleaveServicer_to_server(servicer, server):
                     servicer.Clear,
                     request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.FromString,
                     response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.SerializeToString,
+            ),
+            'CancelOperation': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelOperation,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.CancelOperationRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.CancelOperationReply.SerializeToString,
             ),
             'Drain': grpc.unary_stream_rpc_method_handler(
                     servicer.Drain,
@@ -306,6 +323,23 @@ class Interleave(object):
         return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Interleave/Clear',
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearRequest.SerializeToString,
             slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ClearReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def CancelOperation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Interleave/CancelOperation',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.CancelOperationRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.CancelOperationReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -18,7 +18,7 @@ from slurm_interleave.node_agent.backends.channel import Answer, Channel, Channe
 from slurm_interleave.node_agent.backends.freed import Freed, look
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome
-from slurm_interleave.node_agent.waits import Limit
+from slurm_interleave.node_agent.waits import CANCELLED, Limit, Stop
 
 _DEFAULT_MODE = v1.SUSPEND_MODE_OFFLOAD
 # Applications open their channels anew within this time, after a restart of the agent for example.
@@ -69,8 +69,8 @@ class ChannelMover(Mover):
         freed = await Freed.begin(
             self._backend, target, partial=bool(self._tags), leaves_rest=self._leaves_rest
         )
-        answers = await self._suspended(channels, target, begun + target.deadline_s * _MOVED)
-        error = _words(answers) or await freed.verified(0.0)
+        answers = await self._suspended(channels, target, begun + target.deadline_s * _MOVED, target.stop)
+        error = _words(answers) or await freed.verified(0.0) or (CANCELLED if target.stop.is_set() else "")
         if not error:
             outcome = freed.outcome()
             if not target.spill:
@@ -86,8 +86,8 @@ class ChannelMover(Mover):
         if error := await self._missing(target):
             return Outcome(Context.SAVED, error=error)
         channels = self._channels.of(target.job)
-        answers = await _told(channels, self._resume, begun + target.deadline_s * _MOVED)
-        if error := _words(answers):
+        answers = await _told(channels, self._resume, begun + target.deadline_s * _MOVED, target.stop)
+        if error := _words(answers) or (CANCELLED if target.stop.is_set() else ""):
             undone = await self._suspended(_moved(channels, answers), target, begun + target.deadline_s)
             return _failed(Context.SAVED, error, _words(undone))
         seen = await look(self._backend, target.job)
@@ -103,14 +103,16 @@ class ChannelMover(Mover):
         """Do nothing: the application's memory ends with it."""
         return Outcome(Context.NONE)
 
-    async def _suspended(self, channels: Sequence[Channel], target: Target, until: float) -> list[Answer]:
+    async def _suspended(
+        self, channels: Sequence[Channel], target: Target, until: float, stop: Stop | None = None
+    ) -> list[Answer]:
         """Return the answers to the command to suspend, on disk where *target* says so."""
         if not target.spill or self._spill is None:
-            return await _told(channels, self._suspend, until)
+            return await _told(channels, self._suspend, until, stop)
         try:
             with self._spill() as folder:
                 tag = f"{SPILL_TAG}{folder}"
-                return await _told(channels, lambda channel: self._suspend(channel, tag), until)
+                return await _told(channels, lambda channel: self._suspend(channel, tag), until, stop)
         except OSError as error:
             return [Answer(f"spill_dir cannot be used: {error}")] * len(channels)
 
@@ -151,11 +153,15 @@ def _failed(where: Context, why: str, undoing: str) -> Outcome:
 
 
 async def _told(
-    channels: Sequence[Channel], command: Callable[[Channel], v1.AgentCommand], until: float
+    channels: Sequence[Channel],
+    command: Callable[[Channel], v1.AgentCommand],
+    until: float,
+    stop: Stop | None = None,
 ) -> list[Answer]:
-    """Return the answers of *channels* to the command to each, *until* on the monotonic clock."""
+    """Return the answers of *channels* to the command to each, *until* on the monotonic clock or a *stop*."""
     left_s = max(0.0, until - time.monotonic())
-    return list(await asyncio.gather(*(channel.tell(command(channel), left_s) for channel in channels)))
+    asked = (channel.tell(command(channel), left_s, stop) for channel in channels)
+    return list(await asyncio.gather(*asked))
 
 
 def _moved(channels: Sequence[Channel], answers: Sequence[Answer]) -> list[Channel]:

@@ -16,6 +16,7 @@ from slurm_interleave.node_agent.backends.freed import Freed, look
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome
 from slurm_interleave.node_agent.endpoints import Endpoints
+from slurm_interleave.node_agent.waits import CANCELLED
 
 Failures = Mapping[Dialect, EndpointFailed]
 _NOT_BEGUN = EndpointFailed("", reached=False)
@@ -54,11 +55,15 @@ class EndpointMover(Mover):
         """Drain, suspend, and look whether the memory is free; if one fails, all serve again."""
         begun, limit = time.monotonic(), target.deadline_s
         freed = await Freed.begin(self._backend, target, partial=self._partial, leaves_rest=self._leaves_rest)
-        if busy := await _each(self._servers, lambda server: server.drain(begun + limit * _DRAINED)):
+        until = begun + limit * _DRAINED
+        busy = await _each(self._servers, lambda server: server.drain(until, target.stop))
+        if busy or target.stop.is_set():
             none = dict.fromkeys(self._servers, _NOT_BEGUN)  # but those that did drain may be paused
-            return await self._undone(freed, none, _words(busy), begun + limit)
+            return await self._undone(freed, none, _words(busy) or CANCELLED, begun + limit)
+        # What has begun is awaited, since nobody knows what becomes of a call that is cut off.
         failed = await _each(self._servers, lambda server: server.suspend(begun + limit * _MOVED))
         error = _words(failed) or await freed.verified(min(self._freed_s, limit * (1 - _MOVED) / 2))
+        error = error or (CANCELLED if target.stop.is_set() else "")
         if error:
             return await self._undone(freed, failed, error, begun + limit)
         return freed.outcome()
@@ -68,7 +73,7 @@ class EndpointMover(Mover):
         """Have all serve again; if one cannot, the others suspend once more."""
         begun, limit = time.monotonic(), target.deadline_s
         failed = await _each(self._servers, lambda server: server.resume(begun + limit * _MOVED))
-        if failed:
+        if failed or target.stop.is_set():
             return await self._left_again(failed, begun + limit)
         seen = await look(self._backend, target.job)
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
@@ -98,8 +103,9 @@ class EndpointMover(Mover):
         away = await asyncio.gather(*(_is_away(server, until) for server in unsure))
         if again or not all(away):
             undoing = _words(again) or "whether it came back is not known"
-            return Outcome(Context.FAULTED, error=f"{_words(failed)}; and then, undoing it: {undoing}")
-        return Outcome(Context.SAVED, error=_words(failed))
+            why = _words(failed) or CANCELLED
+            return Outcome(Context.FAULTED, error=f"{why}; and then, undoing it: {undoing}")
+        return Outcome(Context.SAVED, error=_words(failed) or CANCELLED)
 
 
 async def _each(servers: Sequence[Dialect], work: Callable[[Dialect], Awaitable[None]]) -> Failures:

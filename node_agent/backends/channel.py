@@ -11,11 +11,12 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.workload import ARENA_KEY, PID_KEY, RANK_KEY, SPILLS_KEY
-from slurm_interleave.node_agent.waits import Limit
+from slurm_interleave.node_agent.waits import CANCELLED, Limit, Stop
 
 _RANK = re.compile(r"(\d{1,5})/(\d{1,5})")
 
@@ -59,16 +60,18 @@ class Channel:
         self.capabilities = capabilities
         self.speaker = speaker or Speaker()
         self._commands: asyncio.Queue[v1.AgentCommand] = asyncio.Queue()
-        self._waiting: dict[str, asyncio.Future[str]] = {}
+        self._waiting: dict[str, asyncio.Future[Answer]] = {}
 
-    async def tell(self, command: v1.AgentCommand, limit_s: float) -> Answer:
-        """Send *command* once and return the answer, or after *limit_s* seconds that there is none."""
+    async def tell(self, command: v1.AgentCommand, limit_s: float, stop: Stop | None = None) -> Answer:
+        """Send *command* once and return the answer; or that there is none, after *limit_s* s or a *stop*."""
         command.command_id = uuid.uuid4().hex
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[command.command_id] = answer
         self._commands.put_nowait(command)
+        stopped = partial(_settle, answer, Answer(CANCELLED, silent=True))
         try:
-            return Answer(await Limit(limit_s).over(answer))
+            with (stop or Stop()).telling(stopped):
+                return await Limit(limit_s).over(answer)
         except asyncio.TimeoutError:
             return Answer(f"the application gave no answer within {limit_s:.3g} s", silent=True)
         finally:
@@ -77,14 +80,14 @@ class Channel:
     def answered(self, result: v1.CommandResult) -> None:
         """Take a result; one that nobody waits for is dropped."""
         answer = self._waiting.get(result.command_id)
-        if answer is not None and not answer.done():
-            answer.set_result("" if result.ok else result.error or "the application gave no reason")
+        if answer is not None:
+            error = "" if result.ok else result.error or "the application gave no reason"
+            _settle(answer, Answer(error))
 
     def lost(self) -> None:
         """The stream has ended: nobody will answer."""
         for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_result("the application's channel was lost while it worked on the command")
+            _settle(answer, Answer("the application's channel was lost while it worked on the command"))
 
     async def commands(self) -> AsyncIterator[v1.AgentCommand]:
         """Yield the commands to send."""
@@ -150,6 +153,11 @@ class Channels:
         while self.missing(job):
             self._opened.clear()
             await self._opened.wait()
+
+
+def _settle(future: asyncio.Future[Answer], answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)
 
 
 def _number(metadata: Mapping[str, str | bytes], key: str) -> int:

@@ -12,7 +12,9 @@ from typing_extensions import override
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.protocol import Charge, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome, Verb
+from slurm_interleave.node_agent.waits import CANCELLED, Stop
 
+_UNTOUCHED = {Verb.SNAPSHOT: Context.RESIDENT, Verb.RESTORE: Context.SAVED}
 log = logging.getLogger(__name__)
 _DONE = {Verb.SNAPSHOT: (Context.SAVED, Context.NONE), Verb.RESTORE: (Context.RESIDENT, Context.NONE)}
 
@@ -57,6 +59,10 @@ class Combined(Mover):
     async def _all(self, verb: Verb, movers: Sequence[Mover], target: Target) -> Outcome:
         until, moved, outcome = time.monotonic() + target.deadline_s, 0, Outcome(Context.NONE)
         for done, mover in enumerate(movers):
+            if target.stop.is_set():
+                return await self._undone(
+                    verb, movers[:done], Outcome(_UNTOUCHED[verb], error=CANCELLED), target
+                )
             outcome = await _one(verb, mover, _by(until, target))
             if outcome.context not in _DONE[verb] or outcome.error:
                 return await self._undone(verb, movers[:done], outcome, target)
@@ -67,11 +73,12 @@ class Combined(Mover):
         """Undo *done*, the last first. It is lost if that fails, or if the part that failed lost it."""
         back = Verb.RESTORE if verb is Verb.SNAPSHOT else Verb.SNAPSHOT
         errors = [failed.error]
+        undoing = replace(target, stop=Stop())
         for mover in reversed(done):
-            outcome = await _one(back, mover, target)
+            outcome = await _one(back, mover, undoing)
             if outcome.error:
                 errors.append(f"and then, undoing it, {mover.name}: {outcome.error}")
-        where = Context.RESIDENT if verb is Verb.SNAPSHOT else Context.SAVED
+        where = _UNTOUCHED[verb]
         if failed.context is Context.FAULTED or len(errors) > 1:
             where = Context.FAULTED
         return Outcome(where, error="; ".join(errors))

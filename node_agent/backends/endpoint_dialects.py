@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from slurm_interleave.node_agent.backends.endpoint_http import EndpointFailed, Reply, call
+from slurm_interleave.node_agent.waits import CANCELLED, Stop
 
 _TRIES_S = (0.1, 0.5)  # pauses between three tries
 _LOOK_S = 0.05
@@ -23,8 +24,8 @@ _NOT_THERE = (404, 405)
 class Dialect(Protocol):
     """One server, until *until* on the monotonic clock. All raise `EndpointFailed`."""
 
-    async def drain(self, until: float) -> None:
-        """Have it finish or put off its requests."""
+    async def drain(self, until: float, stop: Stop) -> None:
+        """Have it finish or put off its requests; not longer than until *stop* is set."""
 
     async def suspend(self, until: float) -> None:
         """Have it leave the devices."""
@@ -84,7 +85,7 @@ class _Server(Dialect):
         text = f"{self._url}{path}: status {reply.status}: {reply.body.strip()[:200]}{hint}"
         return EndpointFailed(text, reached=False, again=reply.status >= 500 or reply.status == 409)
 
-    async def _until_idle(self, look: Callable[[], Awaitable[str]], until: float) -> None:
+    async def _until_idle(self, look: Callable[[], Awaitable[str]], until: float, stop: Stop) -> None:
         """Return once *look* finds nothing in flight, which it names otherwise."""
         seen = ""
         while True:
@@ -95,6 +96,8 @@ class _Server(Dialect):
                     raise  # else too little time was left for this look
             if not seen:
                 return
+            if stop.is_set():
+                raise EndpointFailed(CANCELLED, reached=False)
             if time.monotonic() + _LOOK_S > until:
                 text = f"{self._url}: {seen} are in flight still; yield when they are done"
                 raise EndpointFailed(text, reached=False)
@@ -108,7 +111,7 @@ class Vllm(_Server):
 
     hint = "is VLLM_SERVER_DEV_MODE=1 set, and --enable-sleep-mode given?"
 
-    async def drain(self, until: float) -> None:
+    async def drain(self, until: float, stop: Stop) -> None:
         """Wait until no request runs or waits: with some in flight a sleep kills older engines."""
 
         async def look() -> str:
@@ -118,7 +121,7 @@ class Vllm(_Server):
             count = int(sum(float(number) for number in _RUNNING.findall(reply.body)))
             return f"{count} requests" if count else ""
 
-        await self._until_idle(look, until)
+        await self._until_idle(look, until, stop)
 
     async def suspend(self, until: float) -> None:
         """Sleep."""
@@ -148,7 +151,7 @@ class Sglang(_Server):
 
     hint = "is --enable-memory-saver given?"
 
-    async def drain(self, until: float) -> None:
+    async def drain(self, until: float, stop: Stop) -> None:
         """Pause: running requests go back to its queue. A release refuses while some run."""
         paused = await self._post("/pause_generation", until, body={"mode": "retract"}, optional=True)
         if paused.status not in _NOT_THERE:
@@ -158,7 +161,7 @@ class Sglang(_Server):
             flushed = await call("POST", self._url, "/flush_cache", until - time.monotonic())
             return "requests" if flushed.status >= 400 else ""
 
-        await self._until_idle(look, until)
+        await self._until_idle(look, until, stop)
 
     async def suspend(self, until: float) -> None:
         """Release the memory."""

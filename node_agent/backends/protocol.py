@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from slurm_interleave.node_agent.contexts import Outcome, Seen
+from slurm_interleave.node_agent.waits import Stop
 
 Result = TypeVar("Result")
 
@@ -37,12 +38,15 @@ class User:
 
 @dataclass(frozen=True)
 class Target:
-    """Whose state is to be moved, and the limits: *deadline_s* seconds, or until *stop* is set."""
+    """Whose state is to be moved, and the limits: *deadline_s* seconds, or until *stop* is set.
+
+    A move that is told to stop undoes what it did, where it can do so safely, and has failed then.
+    """
 
     job: str
     devices: tuple[int, ...]
     deadline_s: float
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     living: bool = False  # of a discard: the job goes on, so its processes may use the state right now
     spill: bool = False  # it is to be saved on disk, or is; see `Mover.can_spill`
 

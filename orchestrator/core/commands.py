@@ -55,6 +55,15 @@ class Operate:
 
 
 @dataclass(frozen=True)
+class CancelOperation:
+    """Tell an agent to stop an operation and undo it; without a number, whatever it does to that job."""
+
+    node: str
+    job_id: str
+    operation: str = ""
+
+
+@dataclass(frozen=True)
 class Stop:
     """Tell an agent to kill a process of an interleaved job, which uses a device that it does not hold."""
 
@@ -143,6 +152,7 @@ Command = (
     | Drop
     | Advance
     | Operate
+    | CancelOperation
     | Stop
     | Grant
     | Refuse

@@ -78,7 +78,7 @@ class Core:
                 self._goes(event)
             case ev.Wake() | ev.HoldCheck() | ev.AbsenceCheck():
                 self._timer(event)
-            case ev.Revoke() | ev.Clear():
+            case ev.Revoke() | ev.Clear() | ev.CancelMoves():
                 self._operator(event)
             case ev.Draining():
                 self.nodes.draining(event)
@@ -88,12 +88,15 @@ class Core:
                 self._node(event)
         return self._finish(event.at)
 
-    def _operator(self, event: ev.Revoke | ev.Clear) -> None:
+    def _operator(self, event: ev.Revoke | ev.Clear | ev.CancelMoves) -> None:
         key = self.calls.find(event.job_id, event.group)
-        if isinstance(event, ev.Clear):
-            self.clears.clear(key, event)
-        else:
-            self.limits.revoke(key, event.at)
+        match event:
+            case ev.Clear():
+                self.clears.clear(key, event)
+            case ev.CancelMoves():
+                self.switches.cancel(key)
+            case ev.Revoke():
+                self.limits.revoke(key, event.at)
 
     def _node(self, event: ev.NodeEvent) -> None:
         match event:

@@ -209,6 +209,15 @@ class Clear:
 
 
 @dataclass(frozen=True)
+class CancelMoves:
+    """An operator wants what is being done to the device state of a member stopped, and undone."""
+
+    at: float
+    job_id: str
+    group: str
+
+
+@dataclass(frozen=True)
 class Weigh:
     """Slurm says what priority a job has; and its account and name, where its agent did not know them."""
 
@@ -263,7 +272,9 @@ class Wake:
     seq: int
 
 
-CallEvent = Acquire | Cancel | Away | Abandon | Yield | Wake | HoldCheck | AbsenceCheck | Revoke | Clear
+CallEvent = (
+    Acquire | Cancel | Away | Abandon | Yield | Wake | HoldCheck | AbsenceCheck | Revoke | Clear | CancelMoves
+)
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
 JobEvent = Weigh | Suspended | Draining
 Event = CallEvent | NodeEvent | JobEvent

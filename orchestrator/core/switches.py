@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.book import Device
-from slurm_interleave.orchestrator.core.commands import Operate, Verb, WakeMe
+from slurm_interleave.orchestrator.core.commands import CancelOperation, Operate, Verb, WakeMe
 from slurm_interleave.orchestrator.core.events import OperationDone, Wake
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.sql.rows import Key
@@ -70,6 +70,7 @@ class Switch:
     failed: bool = False
     culprits: dict[Key, str] = field(default_factory=dict)  # who failed, and why
     lost: set[Key] = field(default_factory=set)  # of those, whose state is lost
+    cancelled: set[Key] = field(default_factory=set)  # of those, whose moves an operator has had stopped
 
 
 class Switches:
@@ -136,6 +137,20 @@ class Switches:
             for number, move in switch.pending.items():
                 if move.node == node:
                     self._send(number, move)
+                    if move.key in switch.cancelled:
+                        self._state.out.append(CancelOperation(node, move.key.job_id, number))
+
+    def cancel(self, key: Key) -> None:
+        """Have the moves of *key* stopped, on all its nodes.
+
+        Those that were undone do not count as failures: the switch is tried again after the longest back-off.
+        """
+        for node, part in self._state.parts[key].items():
+            switch = self._by_number.get(part.operation)
+            number = part.operation if switch is not None else ""
+            if switch is not None:
+                switch.cancelled.add(key)
+            self._state.out.append(CancelOperation(node, key.job_id, number))
 
     def back_off_over(self, key: Key, at: float) -> None:
         """Let *key* try again if its time has come."""
@@ -188,7 +203,7 @@ class Switches:
         lost = event.context is not _UNTOUCHED[move.verb]
         reason = f"{move.verb.value} on node {move.node}: {event.error or 'no reason given'}"
         self._state.note("switch.failed", move.key, reason)
-        if lost or not switch.undoing:
+        if lost or not (switch.undoing or move.key in switch.lost):  # what lost it is why it is faulted
             switch.culprits[move.key] = reason
         if lost:
             switch.lost.add(move.key)
@@ -243,13 +258,13 @@ class Switches:
         for key, reason in switch.culprits.items():
             if key not in state.members:
                 continue
-            failures = ATTEMPTS if key in switch.lost else self._failures.get(key, 0) + 1
-            self._failures[key] = failures
+            failures = self._failures.get(key, 0) + (key not in switch.cancelled)
+            failures = self._failures[key] = ATTEMPTS if key in switch.lost else failures
             worst = max(worst, failures)
             if failures >= ATTEMPTS:
                 state.fault(key, reason)
         if switch.into in state.waiters and worst < ATTEMPTS:
-            until = at + BACK_OFF_S[min(worst, len(BACK_OFF_S)) - 1]
+            until = at + BACK_OFF_S[-1 if switch.cancelled else min(worst, len(BACK_OFF_S)) - 1]
             self.not_before[switch.into] = until
             waiter = state.waiters[switch.into]
             state.out.append(WakeMe(Wake(until, waiter.job_id, waiter.group, waiter.seq)))

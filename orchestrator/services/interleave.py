@@ -20,7 +20,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Caller, Gate, user_name
 from slurm_interleave.orchestrator.core.commands import Grant, Place
-from slurm_interleave.orchestrator.core.events import Draining, Revoke
+from slurm_interleave.orchestrator.core.events import CancelMoves, Draining, Revoke
 from slurm_interleave.orchestrator.links import Link, Links
 from slurm_interleave.orchestrator.placement.audit import Audit, Difference
 from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, slice_page, time_left
@@ -119,6 +119,16 @@ class InterleaveService(rpc.InterleaveServicer):
         self._gate.require_job(await self._caller("Clear", request, context), job_id)
         lost = await self._arbiter.clear(job_id, group, keep=request.keep, within_s=time_left(context))
         return pb.ClearReply(discarded=map(context_status, lost))
+
+    async def CancelOperation(
+        self, request: pb.CancelOperationRequest, context: Any
+    ) -> pb.CancelOperationReply:
+        """Have the moves of a job's device state stopped, and say where it is when they have ended."""
+        key = Key(parse_job_id(request.job_id), parse_group_name(request.group))
+        self._gate.require_operator(await self._caller("CancelOperation", request, context))
+        await self._arbiter.tell(CancelMoves(self._arbiter.now(), *key))
+        parts = await self._arbiter.settled(key, time_left(context))
+        return pb.CancelOperationReply(contexts=map(context_status, parts))
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> AsyncIterator[pb.DrainUpdate]:
         """Have the processes of a node's jobs saved, one job after the other."""

@@ -31,6 +31,7 @@ class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
         self.refusal = refusal
         self.days: list[pb.DaySum] = []
         self.discarded: list[pb.ContextStatus] = []
+        self.contexts: list[pb.ContextStatus] = []
         self.page = pb.OpenPageReply()
         self.drained: list[pb.DrainUpdate] = []
         self.news: queue.Queue[pb.WatchUpdate | None] = queue.Queue()  # None ends a stream
@@ -65,6 +66,12 @@ class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
     def Clear(self, request: pb.ClearRequest, context: grpc.ServicerContext) -> pb.ClearReply:
         self._note(request, context)
         return pb.ClearReply(discarded=[] if request.keep else self.discarded)
+
+    def CancelOperation(
+        self, request: pb.CancelOperationRequest, context: grpc.ServicerContext
+    ) -> pb.CancelOperationReply:
+        self._note(request, context)
+        return pb.CancelOperationReply(contexts=self.contexts)
 
     def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> Iterator[pb.DrainUpdate]:
         self._note(request, context)

@@ -259,6 +259,18 @@ def test_clear_says_what_is_lost(call: Call, orchestrator: GivenOrchestrator) ->
     ]
 
 
+def test_cancel_operation_says_where_the_state_is_then(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
+    orchestrator.contexts = [pb.ContextStatus(node=node, state="resident") for node in ("n1", "n2")]
+
+    done = call(main, "cancel-operation", "19")
+    stranger = call(main, "cancel-operation", "99")
+
+    assert orchestrator.requests[1] == pb.CancelOperationRequest(job_id="19", group="demo")
+    assert done.lines == ["job 19: on node n1: resident", "job 19: on node n2: resident"]
+    assert stranger.err == "interleave: error: job 99 is in no group; see: interleave status\n"
+
+
 def test_clear_with_keep_loses_nothing(call: Call, orchestrator: GivenOrchestrator) -> None:
     done = call(main, "clear", "17", "--interleave-group", "demo", "--keep")
 

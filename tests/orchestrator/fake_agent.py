@@ -36,6 +36,7 @@ class FakeAgent:
         self.messages: list[int] = []  # how many orders came in each
         self.ordered: asyncio.Queue[pb.Operate] = asyncio.Queue()
         self.stops: asyncio.Queue[pb.Stop] = asyncio.Queue()
+        self.cancels: asyncio.Queue[pb.Cancel] = asyncio.Queue()
         self.drains: asyncio.Queue[pb.Drain] = asyncio.Queue()
         self.devices: asyncio.Queue[pb.AgentOrder] = asyncio.Queue()
         self.trespass = "warn"
@@ -137,6 +138,9 @@ class FakeAgent:
     async def next_stop(self) -> pb.Stop:
         return await asyncio.wait_for(self.stops.get(), WAIT_S)
 
+    async def next_cancel(self) -> pb.Cancel:
+        return await asyncio.wait_for(self.cancels.get(), WAIT_S)
+
     async def next_order(self) -> pb.Operate:
         return await asyncio.wait_for(self.ordered.get(), WAIT_S)
 
@@ -152,6 +156,8 @@ class FakeAgent:
                     self.devices.put_nowait(order)
                 if order.HasField("stop"):
                     self.stops.put_nowait(order.stop)
+                if order.HasField("cancel"):
+                    self.cancels.put_nowait(order.cancel)
                 await self._take(order.operate, waiting)
 
     async def _take(self, orders: Sequence[pb.Operate], waiting: deque[pb.Operate]) -> None:

@@ -12,6 +12,7 @@ from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helper
 from slurm_interleave.node_agent.backends.cuda.table import Call, State, Verdict
 from slurm_interleave.node_agent.job_processes import Handle
 from slurm_interleave.node_agent.processes import Process
+from slurm_interleave.node_agent.waits import CANCELLED, Stop
 
 _ASK_S = 5.0
 _LOCK_MORE_S = 5.0
@@ -43,6 +44,7 @@ class Limits:
     pairs: list[tuple[str, str]] = field(default_factory=list)
     store: str = ""  # folder of the job's copies; empty: the driver keeps them
     sizes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # bytes by process and device
+    stop: Stop = field(default_factory=Stop)
 
     def of(self, call: Call) -> float:
         """Return how long one call may take; at least a second, that undoing can begin."""
@@ -114,6 +116,8 @@ class Gang:
             results = await asyncio.gather(*(self._one(call, handle, limits) for handle in members))
             return [failure for failure in results if failure is not None]
         for handle in members:
+            if limits.stop.is_set():
+                return [Failure(call, handle.process.pid, Verdict.REFUSED, None, CANCELLED)]
             failure = await self._one(call, handle, limits)
             if failure is not None:
                 return [failure]

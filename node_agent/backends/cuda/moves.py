@@ -24,6 +24,7 @@ from slurm_interleave.node_agent.backends.protocol import Target
 from slurm_interleave.node_agent.contexts import Outcome
 from slurm_interleave.node_agent.job_processes import Owner
 from slurm_interleave.node_agent.processes import Process
+from slurm_interleave.node_agent.waits import CANCELLED
 
 log = logging.getLogger(__name__)
 _FORWARD = 2 / 3  # of the time; the rest is for undoing
@@ -66,11 +67,11 @@ class Moves:
             error = await _tried(self._hold(gang, target, limits))
             if not error and not gang.processes:
                 return Outcome(Context.NONE)
-            before, sizes = dict(self._sight.gpus), self._sizes(gang)
+            before, sizes = dict(self._sight.gpus), self._sight.sizes(gang.processes)
             limits.bytes, limits.sizes, undoing.sizes = _total(sizes.values()), sizes, sizes
             if not error:
                 failures = await gang.each(Call.CHECKPOINT, limits)
-                error = "; ".join(map(str, failures))
+                error = "; ".join(map(str, failures)) or await self._cancelled(target, sizes)
             if error:
                 self._note_never(target.job, failures)
                 undoing.bytes = limits.bytes
@@ -95,9 +96,10 @@ class Moves:
                 places = dict(limits.pairs)
                 needed = {places.get(uuid, uuid): size for uuid, size in record.bytes.items()}
                 error = await _tried(self._room(needed, len(saved) if limits.store else 0))
-            if error:
-                return Outcome(Context.SAVED, error=error)
-            if failures := await gang.each(Call.RESTORE, limits, saved):
+            if error or self._is_cancelled(target):
+                return Outcome(Context.SAVED, error=error or CANCELLED)
+            failures = await gang.each(Call.RESTORE, limits, saved)
+            if failures or self._is_cancelled(target):
                 return await self._back_off(gang, undoing, failures)
             undoing.pairs = limits.pairs
             return await self._let_go(gang, target, undoing, record)
@@ -145,7 +147,7 @@ class Moves:
         now = asyncio.get_running_loop().time()
         lock_s, store = self._config.lock_timeout_s, self._store(target.job)
         forward, undoing = now + _FORWARD * target.deadline_s, now + target.deadline_s
-        return Limits(forward, lock_s, store=store), Limits(undoing, lock_s, store=store)
+        return Limits(forward, lock_s, store=store, stop=target.stop), Limits(undoing, lock_s, store=store)
 
     def _store(self, job: str) -> str:
         """Return the folder of its copies: where they are, or else where the next ones go; "" for none."""
@@ -157,10 +159,10 @@ class Moves:
         """Lock all processes, with those born meanwhile, until there are no more."""
         for _ in range(_ROUNDS):
             await self._sight.look()
-            left_alone = [process for process in gang.dropped if not self._has_memory(process)]
+            left_alone = [each for each in gang.dropped if not any(self._sight.used_by(each.pid).values())]
             new = await self._census.take(target.job, self._owner(target.job), [*gang.processes, *left_alone])
             if target.stop.is_set():
-                return "stopped"
+                return CANCELLED
             if not new:
                 return ""
             self._look_at_variables(gang, target.job, new)
@@ -223,13 +225,23 @@ class Moves:
 
     async def _back_off(self, gang: Gang, limits: Limits, failures: Sequence[Failure]) -> Outcome:
         """Undo a restore: the devices are for somebody else."""
-        error = "; ".join(map(str, failures))
+        error = "; ".join(map(str, failures)) or CANCELLED
         undone = await gang.bring(State.CHECKPOINTED, limits)
         if undone:
             error += f"; not undone: {'; '.join(map(str, undone))}"
         if undone or any(failure.verdict is Verdict.LOST for failure in failures):
             return Outcome(Context.FAULTED, error=error)
         return Outcome(Context.SAVED, error=error)
+
+    def _is_cancelled(self, target: Target) -> bool:
+        """Tell whether the job is to be where it was: not one that has ended, since it is being killed."""
+        return target.stop.is_set() and target.job in self._owners()
+
+    async def _cancelled(self, target: Target, sizes: Mapping[int, Mapping[str, int]]) -> str:
+        """Say the same in words, if what was saved finds room."""
+        held, within_s = by_device(sizes.values()), self._config.release_timeout_s
+        full = self._is_cancelled(target) and await _tried(self._sight.wait_room(held, 0, within_s))
+        return CANCELLED if full == "" else ""
 
     async def _let_go(self, gang: Gang, target: Target, limits: Limits, record: Record) -> Outcome:
         if await gang.each(Call.UNLOCK, limits) and (failures := await gang.bring(State.RUNNING, limits)):
@@ -259,18 +271,6 @@ class Moves:
         if owner is None:
             raise HelperUnusable(f"job {job} is not on this node")
         return owner
-
-    def _has_memory(self, process: Process) -> bool:
-        return any(self._sight.used_by(process.pid).values())
-
-    def _sizes(self, gang: Gang) -> dict[int, dict[str, int]]:
-        """Return what each process has on each device, of those where NVML knows."""
-        listed = {process.pid: self._sight.used_by(process.pid) for process in gang.processes}
-        return {
-            pid: {uuid: size or 0 for uuid, size in used.items()}
-            for pid, used in listed.items()
-            if used and None not in used.values()
-        }
 
     def _note_never(self, job: str, failures: Sequence[Failure]) -> None:
         for failure in failures:

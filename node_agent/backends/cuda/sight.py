@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_interleave.node_agent.backends.cuda.helpers import Helpers
+from slurm_interleave.node_agent.processes import Process
 
 _NVML_S = 10.0
 _EVERY_S = 0.05
@@ -77,6 +78,15 @@ class Sight:
     def used_by(self, pid: int) -> dict[str, int | None]:
         """Return what a process has on each device that it is listed on, as last seen."""
         return {gpu.uuid: gpu.users[pid] for gpu in self.gpus.values() if pid in gpu.users}
+
+    def sizes(self, processes: Iterable[Process]) -> dict[int, dict[str, int]]:
+        """Return what each has on each device by its pid, of those where NVML knows."""
+        listed = {process.pid: self.used_by(process.pid) for process in processes}
+        return {
+            pid: {uuid: size or 0 for uuid, size in used.items()}
+            for pid, used in listed.items()
+            if used and None not in used.values()
+        }
 
     async def wait_freed(
         self, before: Mapping[str, Gpu], held: Mapping[str, int], pids: set[int], within_s: float

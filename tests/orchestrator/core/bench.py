@@ -70,6 +70,9 @@ class Bench:
     def cancel(self, call: int) -> list[cmd.Command]:
         return self.tell(ev.Cancel(self.at, ev.CallId(call)))
 
+    def cancel_moves(self, job: str, group: str = "g") -> list[cmd.Command]:
+        return self.tell(ev.CancelMoves(self.at, job, group))
+
     def yield_(self, job: str, epoch: int = 0, group: str = "g", call: str = "") -> list[cmd.Command]:
         return self.tell(ev.Yield(self.at, job, group, epoch, call))
 

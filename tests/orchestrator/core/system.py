@@ -131,6 +131,11 @@ class System:
         with contextlib.suppress(InterleaveError):
             self.tell(ev.Clear(self.now, *job.key, ev.CallId(self.calls), keep))
 
+    def cancel_moves(self, job: Job) -> None:
+        """An operator has what is done to a job's state stopped; its agents may be done already."""
+        with contextlib.suppress(InterleaveError):
+            self.tell(ev.CancelMoves(self.now, *job.key))
+
     def cut(self, job: Job) -> None:
         """The network cuts the job's client off, which will ask again."""
         call, job.call = job.call, None

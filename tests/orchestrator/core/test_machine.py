@@ -147,6 +147,11 @@ class Turns(RuleBasedStateMachine):
     def clear(self, pick: int, keep: bool) -> None:
         self.system.clear(among(faulted(self.system), pick), keep=keep)
 
+    @when(alive)
+    @rule(pick=picks)
+    def cancel_moves(self, pick: int) -> None:
+        self.system.cancel_moves(among(alive(self.system), pick))
+
     @when(waiters)
     @rule(pick=picks)
     def cut(self, pick: int) -> None:

@@ -1,0 +1,87 @@
+"""Servers whose move is cancelled: what they have begun they end, and then they undo it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.agent import Agent
+from tests.endpoints.servers import Engine, Sglang, Vllm
+from tests.endpoints.test_endpoints import Make, agent, asked, make, tell
+from tests.node_agent.conftest import folder, orchestrator, sim
+from tests.node_agent.fakes import FakeOrchestrator, eventually
+
+__all__ = ["agent", "folder", "make", "orchestrator", "sim"]
+CALLS = {
+    "SNAPSHOT": {Vllm: "/sleep", Sglang: "/release_memory_occupation"},
+    "RESTORE": {Vllm: "/wake_up", Sglang: "/resume_memory_occupation"},
+}
+kinds = pytest.mark.parametrize("kind", [Vllm, Sglang])
+
+
+async def cancel(orchestrator: FakeOrchestrator, moving: asyncio.Task[pb.OperationDone]) -> None:
+    orchestrator.orders(cancel=pb.Cancel(job_id="17"))
+    await asyncio.sleep(0.2)  # it has come by then; the limits of the moves here are 2 s
+    assert not moving.done()
+
+
+@kinds
+async def test_servers_that_are_being_drained_serve_on_at_once(
+    agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, kind: type[Engine]
+) -> None:
+    busy, idle = make(kind, kind)
+    if isinstance(busy, Sglang) and isinstance(idle, Sglang):
+        busy.knows_pause = False
+    await tell(folder, [busy, idle])
+    busy.in_flight = 3
+    moving = asyncio.create_task(asked(orchestrator, "SNAPSHOT"))
+    await asyncio.sleep(0.1)
+
+    orchestrator.orders(cancel=pb.Cancel(job_id="17"))
+    done = await moving
+    busy.in_flight = 0
+
+    assert (done.ok, done.context) == (False, "resident")
+    assert "cancelled" in done.error
+    assert not any(CALLS["SNAPSHOT"][kind] in call for call in busy.calls + idle.calls)
+    assert not getattr(idle, "paused", False)
+    assert (await asked(orchestrator, "SNAPSHOT")).ok
+
+
+@kinds
+@pytest.mark.parametrize(("verb", "stays"), [("SNAPSHOT", "resident"), ("RESTORE", "saved")])
+async def test_a_call_that_a_server_has_begun_is_awaited_and_then_undone(
+    agent: Agent,
+    folder: Path,
+    make: Make,
+    orchestrator: FakeOrchestrator,
+    sim: SimConfig,
+    kind: type[Engine],
+    verb: str,
+    stays: str,
+) -> None:
+    slow, quick = make(kind, kind)
+    await tell(folder, [slow, quick])
+    if verb == "RESTORE":
+        assert (await asked(orchestrator, "SNAPSHOT")).ok
+    gate = slow.slow[CALLS[verb][kind]] = threading.Event()
+    before = len(slow.calls)
+    moving = asyncio.create_task(asked(orchestrator, verb))
+
+    async def begun() -> bool:
+        return any(CALLS[verb][kind] in call for call in slow.calls[before:])
+
+    await eventually(begun)
+    await cancel(orchestrator, moving)
+    gate.set()
+    done = await moving
+
+    assert (done.ok, done.context, done.error) == (False, stays, "cancelled")
+    assert (Arena.open(sim.directory).used_bytes(0) > 0) == (verb == "SNAPSHOT")
+    assert (await asked(orchestrator, verb)).ok
