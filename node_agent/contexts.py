@@ -31,6 +31,7 @@ class JobContext:
     saved_by: str = ""  # names of who saved it, if not the node's backend alone; see `movers.py`
     kept: int = 0  # bytes that an application left on the devices when it suspended itself, or may have there
     spilled: bool = False  # it is saved on disk, or about to be
+    in_memory: int = 0  # of what is spilled, bytes in host memory: of parts that cannot be saved on disk
 
     @property
     def in_app(self) -> bool:
@@ -55,6 +56,7 @@ class Outcome:
     moved: int = 0
     error: str = ""
     kept: int = 0  # see `JobContext.kept`
+    in_memory: int = 0  # see `JobContext.in_memory`
 
     @property
     def ok(self) -> bool:
@@ -161,9 +163,8 @@ def after(
             return JobContext(Context.FAULTED, before.bytes, outcome.error)
         case Context.SAVED:
             if verb is Verb.SNAPSHOT and outcome.ok:
-                return JobContext(
-                    Context.SAVED, outcome.moved, saved_by=saved_by, kept=outcome.kept, spilled=spilled
-                )
+                kept, in_memory = outcome.kept, outcome.in_memory
+                return JobContext(Context.SAVED, outcome.moved, "", saved_by, kept, spilled, in_memory)
             return replace(before, state=Context.SAVED)
         case _:
             return JobContext(outcome.context)

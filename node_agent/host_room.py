@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import admission, host_memory, processes
 from slurm_interleave.node_agent.admission import Disk, Limit, Need, Node
-from slurm_interleave.node_agent.backends.protocol import Charge, Mover
+from slurm_interleave.node_agent.backends.protocol import Charge, Mover, it_fits
+from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.state import Job, State
 
 log = logging.getLogger(__name__)
@@ -19,10 +21,14 @@ _SAVED = (Context.SAVED, Context.SAVING)
 
 @dataclass(frozen=True)
 class Room:
-    """Where a snapshot goes: nowhere, with the reason, or to disk, or to host memory."""
+    """Where a snapshot goes: nowhere, with the reason, or to disk, or to host memory.
+
+    *fits* says why host memory does not hold what a mover has to save there beside the disk.
+    """
 
     refusal: str = ""
     spill: bool = False
+    fits: Callable[[Mover, int], Awaitable[str]] = it_fits
 
 
 class HostRoom:
@@ -66,7 +72,7 @@ class HostRoom:
         going = [each.context for each in self._others(job) if each.context.state is Context.SAVING]
         promised = sum(context.bytes for context in going if context.spilled)
         beyond = admission.disk_refusal(mover.saved_size(size), replace(disk, promised=promised))
-        return Room(f"{why}; {beyond}") if beyond else Room(spill=True)
+        return Room(f"{why}; {beyond}") if beyond else Room(spill=True, fits=partial(self.refusal, job))
 
     def _others(self, job: Job) -> list[Job]:
         return [each for each in self._state.jobs.values() if each is not job]
@@ -85,15 +91,19 @@ class HostRoom:
         except OSError as error:  # what cannot be seen holds nothing up
             log.warning("memory.blind", extra={"job": job.job_id, "reason": str(error)})
             return ""
-        others = [each.context for each in self._others(job) if not each.context.spilled]
-        promised = sum(context.bytes for context in others if context.state is Context.SAVING)
-        saved = sum(context.bytes for context in others if context.state in _SAVED)
+        others = [each.context for each in self._others(job)]
+        promised = sum(_in_memory(context) for context in others if context.state is Context.SAVING)
+        saved = sum(_in_memory(context) for context in others if context.state in _SAVED)
         saved += sum(sum(each.copies.values()) for each in self._state.jobs.values())
         if mover.copy_name:
             saved -= job.copies.get(mover.copy_name, 0)  # the new one takes its place
         node = Node(node.total, node.available, promised)
         why = admission.refusal(need, limits, node, self._cap_bytes, saved)
         return f"job {job.job_id}: {why}" if why else ""
+
+
+def _in_memory(context: JobContext) -> int:
+    return context.in_memory if context.spilled else context.bytes
 
 
 def _limits_of(job_id: str) -> list[Limit]:

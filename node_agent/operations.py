@@ -240,7 +240,7 @@ class Operations:
         # A restore that fails goes back to the disk that it comes from.
         disk = before.spilled if verb is Verb.RESTORE else room.spill
         devices, living = job.request.devices, not job.ended
-        target = Target(job.job_id, devices, self._timeout_s, stop or Stop(), living, disk)
+        target = Target(job.job_id, devices, self._timeout_s, stop or Stop(), living, disk, room.fits)
         self._targets[job.job_id] = target
         self._limits[job.job_id] = Limit(self._timeout_s + self._grace_s)
         by = mover.name if mover.in_app else ""

@@ -33,6 +33,7 @@ class Combined(Mover):
             charge for charge in (Charge.JOB, Charge.NODE, Charge.NOTHING) if charge in charges
         )
         self.name = "+".join(mover.name for mover in movers)
+        self.can_spill = movers[0].can_spill  # the first takes most of it, and the others must fit
 
     @override
     async def snapshot(self, target: Target) -> Outcome:
@@ -58,16 +59,19 @@ class Combined(Mover):
 
     async def _all(self, verb: Verb, movers: Sequence[Mover], target: Target) -> Outcome:
         until, moved, outcome = time.monotonic() + target.deadline_s, 0, Outcome(Context.NONE)
+        in_memory = 0
         for done, mover in enumerate(movers):
-            if target.stop.is_set():
-                return await self._undone(
-                    verb, movers[:done], Outcome(_UNTOUCHED[verb], error=CANCELLED), target
-                )
-            outcome = await _one(verb, mover, _by(until, target))
+            beside_disk = verb is Verb.SNAPSHOT and target.spill and not mover.can_spill
+            why = await target.fits(mover, outcome.kept) if beside_disk else ""
+            if why or target.stop.is_set():
+                outcome = Outcome(_UNTOUCHED[verb], error=why or CANCELLED)
+            else:
+                outcome = await _one(verb, mover, _by(until, target))
             if outcome.context not in _DONE[verb] or outcome.error:
                 return await self._undone(verb, movers[:done], outcome, target)
             moved += outcome.moved
-        return Outcome(_DONE[verb][0], moved, kept=outcome.kept)
+            in_memory += outcome.moved if beside_disk else 0
+        return Outcome(_DONE[verb][0], moved, kept=outcome.kept, in_memory=in_memory)
 
     async def _undone(self, verb: Verb, done: Sequence[Mover], failed: Outcome, target: Target) -> Outcome:
         """Undo *done*, the last first. It is lost if that fails, or if the part that failed lost it."""
@@ -87,7 +91,8 @@ class Combined(Mover):
 async def _one(verb: Verb, mover: Mover, target: Target) -> Outcome:
     """Return the outcome of one part; what a mover raises is a state that nobody knows."""
     try:
-        outcome: Outcome = await getattr(mover, verb.value)(target)
+        its_own = replace(target, spill=target.spill and mover.can_spill)
+        outcome: Outcome = await getattr(mover, verb.value)(its_own)
     except Exception as error:
         log.exception("backend.broken", extra={"job": target.job, "backend": mover.name})
         return Outcome(Context.FAULTED, error=f"backend {mover.name} failed: {error!r}")

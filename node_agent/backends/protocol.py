@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -36,6 +36,11 @@ class User:
     claims: str = ""
 
 
+async def it_fits(_mover: Mover, _size: int) -> str:
+    """Say that so many bytes fit."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Target:
     """Whose state is to be moved, and the limits: *deadline_s* seconds, or until *stop* is set.
@@ -49,6 +54,8 @@ class Target:
     stop: Stop = field(default_factory=Stop)
     living: bool = False  # of a discard: the job goes on, so its processes may use the state right now
     spill: bool = False  # it is to be saved on disk, or is; see `Mover.can_spill`
+    # Why so many bytes do not fit in host memory that a mover would save there all the same; empty: they do.
+    fits: Callable[[Mover, int], Awaitable[str]] = it_fits
 
 
 class Charge(Enum):

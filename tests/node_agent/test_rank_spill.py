@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import numpy as np
+import pytest
 import pytest_asyncio
 
 from slurm_interleave.client.sim import SimDevice
@@ -13,8 +16,10 @@ from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
-from tests.node_agent.fakes import FakeOrchestrator, environment, eventually
-from tests.node_agent.test_spill import MIB, VALUES, agent, names, spill
+from slurm_interleave.node_agent.backends.sim import SimBackend
+from slurm_interleave.node_agent.contexts import JobContext
+from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, running, start_job
+from tests.node_agent.test_spill import CAP_GIB, MIB, VALUES, agent, files, names, spill
 
 __all__ = ["agent", "spill"]
 
@@ -43,8 +48,8 @@ class Rank1MiB:
         self._buffer = self._device.put(VALUES[:MIB])
 
 
-@pytest_asyncio.fixture
-async def ranks(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[list[Rank1MiB]]:
+@asynccontextmanager
+async def serving_ranks(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[list[Rank1MiB]]:
     device = SimDevice(Arena.open(sim.directory), 0, "17")
     states = [Rank1MiB(device), Rank1MiB(device)]
     made = [Workload.from_env(state, Rank(n, 2), environment(folder)) for n, state in enumerate(states)]
@@ -56,6 +61,12 @@ async def ranks(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[lis
     yield states
     for workload in filter(None, made):
         await asyncio.to_thread(workload.close)
+
+
+@pytest_asyncio.fixture
+async def ranks(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[list[Rank1MiB]]:
+    async with serving_ranks(agent, folder, sim) as states:
+        yield states
 
 
 async def test_ranks_are_given_a_folder_of_theirs_for_as_long_as_they_save(
@@ -92,3 +103,78 @@ async def test_a_disk_that_cannot_be_used_leaves_the_ranks_on_their_devices(
 
     assert (failed.ok, failed.context) == (False, "resident")
     assert "spill_dir cannot be used" in failed.error
+
+
+MOVERS = "app_channel+sim"
+
+
+class Partly:
+    """An agent on which ranks spill, and what they leave is for `sim`, on disk as well or in host memory."""
+
+    def __init__(self, folder: Path, sim: SimConfig, agent: Agent, states: list[Rank1MiB]) -> None:
+        self.states, self.agent = states, agent
+        self.rest = SimDevice(Arena.open(sim.directory), 0, "17")
+        self.on_disk, self.in_memory = folder / "spill", sim.directory / "host"
+
+    def context(self) -> JobContext:
+        return self.agent._state.jobs["17"].context
+
+
+@pytest_asyncio.fixture(params=["on disk too", "in host memory"])
+async def partly(
+    request: pytest.FixtureRequest, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator, spill: Path
+) -> AsyncIterator[Partly]:
+    where = config(folder, orchestrator.address, host_memory_gib=CAP_GIB, spill_dir=str(spill))
+    backend = SimBackend("n1", sim, spill if request.param == "on disk too" else None)
+    async with running(where, sim, backend) as agent:
+        await start_job(folder, backend=MOVERS)
+        async with serving_ranks(agent, folder, sim) as states:
+            yield Partly(folder, sim, agent, states)
+
+
+async def test_what_ranks_leave_that_spill_is_saved_by_who_comes_next(
+    partly: Partly, orchestrator: FakeOrchestrator
+) -> None:
+    buffer = partly.rest.put(VALUES[:4096])
+
+    saved = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+    context, rests = partly.context(), [files(partly.on_disk), files(partly.in_memory)]
+    back = await orchestrator.asks("RESTORE", "17", "1-2")
+
+    assert (saved.ok, saved.context, saved.bytes) == (True, "saved", 2 * MIB + 4096), saved.error
+    assert [len(state.folders) for state in partly.states] == [1, 1]
+    spills = partly.agent._backend.can_spill
+    assert rests == ([["17/saved"], []] if spills else [[], ["17/saved"]])
+    assert (context.spilled, context.in_memory) == (True, 0 if spills else 4096)
+    assert (back.ok, partly.context().spilled) == (True, False)
+    assert np.array_equal(buffer.get(), VALUES[:4096])
+
+
+async def test_a_rest_that_does_not_fit_in_host_memory_has_the_ranks_come_back(
+    partly: Partly, orchestrator: FakeOrchestrator
+) -> None:
+    partly.rest.put(VALUES[: MIB + 4096])
+
+    done = await orchestrator.asks("SNAPSHOT", "17", "1-1")
+
+    assert [len(state.folders) for state in partly.states] == [1, 1]
+    if partly.agent._backend.can_spill:
+        assert done.ok
+    else:
+        assert (done.ok, done.context) == (False, "resident")
+        assert "1.0 MiB do not fit in host memory: of host_memory_gib" in done.error
+        assert partly.rest.used_bytes == 3 * MIB + 4096
+
+
+async def test_what_is_in_host_memory_beside_the_disk_is_not_free_for_others(
+    partly: Partly, orchestrator: FakeOrchestrator, folder: Path, sim: SimConfig
+) -> None:
+    partly.rest.put(VALUES[:4096])
+    assert (await orchestrator.asks("SNAPSHOT", "17", "1-1")).ok
+    await start_job(folder, "18", devices=[1])
+    SimDevice(Arena.open(sim.directory), 1, "18").put(VALUES[:MIB])
+
+    other = await orchestrator.asks("SNAPSHOT", "18", "1-2")
+
+    assert other.ok == partly.agent._backend.can_spill, other.error  # just what the site allows in all
+    assert files(partly.in_memory) == (["18/saved"] if other.ok else ["17/saved"])

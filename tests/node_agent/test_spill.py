@@ -24,7 +24,7 @@ from slurm_interleave.node_agent.admission import GIB, Disk, Node, disk_refusal
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
-from slurm_interleave.node_agent.host_room import HostRoom, Room
+from slurm_interleave.node_agent.host_room import HostRoom
 from slurm_interleave.node_agent.state import Job, Request, State
 from tests.node_agent.fakes import FakeOrchestrator, config, environment, hook, running, start_job, until
 from tests.node_agent.test_crash import AgentProcess
@@ -218,7 +218,7 @@ async def test_the_disk_counts_what_is_under_way_to_it(tmp_path: Path, sim: SimC
     room = HostRoom(state, GIB, lambda: Node(100 * GIB, 90 * GIB), disk=lambda: disk)
     spills, does_not = SimBackend("n1", sim, tmp_path), SimBackend("n1", sim)
 
-    assert await room.place(state.jobs["a"], spills, 19 * GIB) == Room(spill=True)
+    assert (await room.place(state.jobs["a"], spills, 19 * GIB)).spill is True
     full = await room.place(state.jobs["a"], spills, 20 * GIB)
     assert (
         "of host_memory_gib = 1 for saved state on this node 1.0 GiB are taken; nor on disk" in full.refusal
