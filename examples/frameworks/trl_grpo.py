@@ -14,14 +14,18 @@ from typing import Any
 
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", HF_HUB_DISABLE_TELEMETRY="1")
 
+# Before the devices are held: that takes seconds, and no device.
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from trl import GRPOConfig, GRPOTrainer
+
 from slurm_interleave.client.integrations import trl as interleave
 
 
 def tokenizer() -> Any:
     """Return one that knows the printable characters of ASCII."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     words = ["<pad>", "<eos>", "<unk>", *map(chr, range(32, 127))]
     raw = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     raw.pre_tokenizer, raw.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
@@ -31,9 +35,6 @@ def tokenizer() -> Any:
 
 def model(words: int, seed: int) -> Any:
     """Return a tiny Qwen2."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
     torch.manual_seed(seed)
     tokens = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0, "vocab_size": words}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2}
@@ -48,9 +49,6 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 def make_trainer(out: Path, seed: int, steps: int, callbacks: list[Any]) -> Any:
     """Return the trainer; from here on the device is touched."""
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
     sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "gradient_accumulation_steps": 2}
     quiet = {"report_to": [], "disable_tqdm": True, "logging_steps": 1, "save_strategy": "no"}
     args = GRPOConfig(
@@ -105,8 +103,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    import torch
-
     torch.set_num_threads(1)
     with interleave.session() as turns:
         trainer = make_trainer(args.out, args.seed, args.steps, [interleave.callback(turns)])
