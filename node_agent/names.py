@@ -34,7 +34,7 @@ class Names:
         Raises `WrongState` for the devices of a role that another component of the job has.
         """
         group, slash, role = name.partition("/")
-        if not slash or group != self._group:
+        if not slash or group != self._group or role not in (TRAINER, SAMPLER, OWN):
             return name
         if role == OWN:
             return ""

@@ -153,6 +153,15 @@ async def test_a_new_agent_lets_a_second_name_end_no_lease_that_the_first_may_ho
     assert await turns(stub, orchestrator, ("Yield", TRAINERS)) == ["demo"]
 
 
+async def test_any_other_name_is_the_orchestrators_to_refuse(
+    stub: Any, orchestrator: FakeOrchestrator
+) -> None:
+    assert await turns(stub, orchestrator, ("Yield", "demo/other"), ("Yield", "else")) == [
+        "demo/other",
+        "else",
+    ]
+
+
 async def test_a_refused_yield_can_be_told_again(stub: Any, orchestrator: FakeOrchestrator) -> None:
     await turns(stub, orchestrator, ("Acquire", SAMPLERS))
     orchestrator.refuse_yield = True
