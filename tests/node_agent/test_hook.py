@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import time
@@ -13,8 +14,8 @@ from tests.node_agent.fakes import FakeOrchestrator
 PROGRAM = str(Path(sys.executable).with_name("interleave-hook"))
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False)
+def run(*args: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False, timeout=timeout_s)
 
 
 def test_a_list_of_devices_may_have_ranges_and_uuids() -> None:
@@ -41,6 +42,19 @@ def test_no_daemon_means_a_line_with_the_socket_and_exit_1(tmp_path: Path) -> No
 
     assert done.returncode == 1
     assert done.stderr.startswith(f"interleave-hook: job-end of job 17: {tmp_path}/agent.sock: no answer: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_daemon_that_does_not_answer_means_the_same_before_slurm_loses_patience(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+
+        done = run("job-start", "--job=17", f"--socket={path}", timeout_s=20)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"interleave-hook: job-start of job 17: {path}: no answer: ")
     assert "Traceback" not in done.stderr
 
 

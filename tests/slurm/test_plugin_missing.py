@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +37,16 @@ def for_another_release(folder: Path) -> Path:
     return path
 
 
-def test_a_plugin_for_another_release_stops_no_job_but_those_that_need_it(
-    cluster: Cluster, plugstack: Path, tmp_path: Path
+@pytest.mark.parametrize("found", [for_another_release, lambda folder: folder / "missing.so"])
+def test_a_plugin_for_another_release_or_no_file_stops_neither_slurmd_nor_a_job_but_those_that_need_it(
+    cluster: Cluster, plugstack: Path, tmp_path: Path, found: Callable[[Path], Path]
 ) -> None:
-    plugstack.write_text(f"optional {for_another_release(tmp_path)}\n")
+    plugstack.write_text(f"optional {found(tmp_path)}\n")
 
-    plain = cluster.sbatch(["true"])
+    cluster.restart("slurmd-n3")
+    plain = cluster.sbatch(["srun", "echo", "well"])
     cluster.wait(plain)
+    assert cluster.output(plain).splitlines()[-1] == "well"
 
     with pytest.raises(SubmitRefused, match="unrecognized option '--interleave-group"):
         cluster.sbatch(["true"], group="other-release", gres="gpu:1")

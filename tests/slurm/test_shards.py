@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from lab import Cluster
 from lab.processes import wait_until
-from lab.slurm_conf import slurm_version
+from lab.slurm_conf import cgroups_missing, slurm_version
 from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
@@ -19,7 +20,7 @@ SINCE = (24, 11)
 def shards() -> Iterator[Cluster]:
     if slurm_version() < SINCE:
         pytest.skip("Slurm before 24.11 loses count of shards, or gives away devices that have some")
-    with Cluster.start(nodes=("n1",), shards=True) as started:
+    with Cluster.start(nodes=("n1",), shards=True, slurm=("PartitionName=whole Nodes=n1",)) as started:
         yield started
 
 
@@ -27,7 +28,7 @@ def variables(text: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in text.splitlines())
 
 
-def test_members_share_one_device_and_a_restart_of_slurmctld_changes_no_book(
+def test_members_share_one_device_and_neither_reconfiguration_nor_restart_changes_a_book(
     piece: Callable[[str, str], None], request: pytest.FixtureRequest
 ) -> None:
     piece("Jobs can share devices as Slurm's own shards", "yes" if slurm_version() >= SINCE else "no")
@@ -35,6 +36,7 @@ def test_members_share_one_device_and_a_restart_of_slurmctld_changes_no_book(
     a, b = (submit_member(shards, "pair", "--turns", "6", "--hold", "0.3") for _ in "ab")
     a.until("yielding")
     b.until("yielding")
+    shards.command("scontrol", "reconfigure")
     shards.restart("slurmctld")
     third = submit_member(shards, "pair", "--turns", "1")
     for member in (a, b, third):
@@ -70,3 +72,33 @@ def test_a_job_of_two_devices_is_held_with_the_reason(shards: Cluster) -> None:
     )
 
     shards.scancel(job)
+
+
+def test_a_job_that_wants_a_whole_device_gets_none_that_has_members(shards: Cluster) -> None:
+    holds = [shards.sbatch(["sleep", "60"], group=f"half-{n}", gres="gpu:1") for n in range(2)]
+    for job in holds:
+        shards.wait(job, "RUNNING")
+
+    whole = shards.sbatch(["sh", "-c", "echo $SLURM_JOB_GPUS"], gres="gpu:1", options=["--partition=whole"])
+    assert wait_until(lambda: shards.job(whole)["Reason"] == "Resources", 20)
+    shards.scancel(holds[1])
+    shards.wait(whole)
+    shards.scancel(holds[0])
+
+    assert shards.output(whole).strip() == "1"
+
+
+def test_where_slurm_numbers_the_devices_of_each_job_anew_a_job_has_its_own_all_the_same(
+    shards: Cluster,
+) -> None:
+    if cgroups_missing():
+        pytest.skip(cgroups_missing())
+    name = f"s{os.getpid()}"
+    with Cluster.start(nodes=(name,), plain_nodes=(), cgroups=True, shards=True) as fenced:
+        jobs = [fenced.sbatch(["sh", "-c", "env; sleep 3"], group=f"g{n}", gres="gpu:1") for n in range(2)]
+        for job in jobs:
+            fenced.wait(job)
+
+        seen = [variables(fenced.output(job, 1000)) for job in jobs]
+        assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == [f"SIM-{name}-0", f"SIM-{name}-1"]
+        assert [one["SLURM_JOB_GPUS"] for one in seen] == ["0", "1"]

@@ -103,6 +103,11 @@ def test_prolog_tells_the_devices_where_slurm_chose_them(node: Node) -> None:
     assert node.run("prolog.sh", {**OURS, "SLURM_JOB_GPUS": "0,2"})[-1] == "--devices=0,2"
 
 
+@pytest.mark.parametrize("cuda", ["0,1", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"])
+def test_what_slurm_calls_the_devices_of_a_job_inside_it_does_not_matter(node: Node, cuda: str) -> None:
+    assert node.run("prolog.sh", {**OURS, "CUDA_VISIBLE_DEVICES": cuda}) == node.run("prolog.sh", OURS)
+
+
 def test_prolog_tells_what_else_the_job_was_submitted_with(node: Node) -> None:
     given = {"ROLE": "trainer", "BACKEND": "app_channel+cuda", "MAX_WAIT": "600"}
     given |= {"PROFILE": "math", "MAX_SLOWDOWN": "0"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -49,6 +50,27 @@ def test_a_plain_srun_in_the_job_sees_what_the_job_sees(cluster: Cluster, gpus: 
     assert ours[TOKEN]
     assert ours["INTERLEAVE_GROUP"] == "steps"
     assert ours.items() <= variables(step).items()
+
+
+def test_a_step_of_one_task_on_each_node_sees_all_devices_of_the_job(cluster: Cluster) -> None:
+    step = "srun --nodes=1 --ntasks=1 --ntasks-per-node=1 env"  # as Ray starts
+    job = cluster.sbatch(script(step), group="ray", options=["--ntasks=2", "--gpus-per-task=1"])
+
+    cluster.wait(job)
+
+    seen = variables(cluster.output(job, 1000))
+    assert len(seen["CUDA_VISIBLE_DEVICES"].split(",")) == 2
+    assert seen["SLURM_GPUS_ON_NODE"] == "2"
+
+
+@pytest.mark.parametrize("command", ["sbatch", "srun", "salloc"])
+def test_the_help_of_each_command_has_our_options(cluster: Cluster, command: str) -> None:
+    text = cluster.command(command, "--help")
+    named = re.findall(r"^ +--interleave-([a-z-]+)", text, re.MULTILINE)
+    explained = re.findall(r"^ +--interleave-([a-z-]+)\S*\s+\[interleave\] \w", text, re.MULTILINE)
+
+    assert {"group", "gpus", "role", "backend", "max-wait"} <= set(named)
+    assert named == explained
 
 
 CHOSEN = ("--interleave-role=trainer", "--interleave-backend=app_channel,sim", "--interleave-max-wait=1:30")
@@ -202,6 +224,18 @@ def test_srun_outside_a_job_runs_in_the_group(cluster: Cluster) -> None:
 
     assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("direct", True)
     assert seen["INTERLEAVE_MAX_WAIT"] == "120"
+
+
+def test_srun_outside_a_job_takes_its_group_from_the_variable(cluster: Cluster) -> None:
+    env = ("env", "SRUN_INTERLEAVE_GROUP=variable", "SRUN_INTERLEAVE_ROLE=judge")
+
+    seen = variables(cluster.command(*env, "srun", "--interleave-gpus=1", "env"))
+
+    assert (seen["INTERLEAVE_GROUP"], seen["INTERLEAVE_ROLE"], bool(seen[TOKEN])) == (
+        "variable",
+        "judge",
+        True,
+    )
 
 
 def test_srun_outside_a_job_says_how_to_ask_for_gpus(cluster: Cluster) -> None:
