@@ -192,6 +192,21 @@ def test_a_failing_hook_fails_no_node(node: Node, script: str, trouble: str) -> 
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+def test_what_a_hook_could_not_do_is_in_the_journal_of_its_node(node: Node, script: str) -> None:
+    node.register("17")
+    node.hook("exit 1")
+    logger = node.root / "bin" / "logger"
+    logger.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>{node.root}/journal\n')
+    logger.chmod(0o755)
+
+    node.run(script, OURS)
+
+    (line,) = (node.root / "journal").read_text().splitlines()
+    assert line.startswith("-t interleave -- ")
+    assert "job 17: " in line
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_missing_hook_or_a_half_installed_folder_fails_no_node(node: Node, script: str) -> None:
     node.register("17")
 
