@@ -13,7 +13,7 @@ from tests.slurm.members import SubmittedMember, never_two_on_a_device, slices, 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(150)]
 
 # Seconds of a turn and between two; of five turns and more something is known.
-WORK = {"light": ("0.2", "2"), "full": ("2", "0")}
+WORK = {"light": ("0.1", "1"), "full": ("1", "0")}
 
 
 @pytest.fixture
