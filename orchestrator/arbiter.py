@@ -248,7 +248,6 @@ class Arbiter:
                 self._callers.answer(command)
             case cmd.Drop(row=rows.Member() as member):
                 self._callers.forget(rows.Key(member.job_id, member.group))
-                self.expectations.forget(rows.Key(member.job_id, member.group))
             case cmd.Notice() | cmd.GroupChanged():
                 self._spread(command)
 

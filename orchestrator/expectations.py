@@ -16,7 +16,6 @@ class Expectations:
     def __init__(self, core: Core, clock: Callable[[], float]) -> None:
         self._core = core
         self._clock = clock
-        self._first: dict[Key, tuple[float, float]] = {}  # when it asked, when it was to be granted
 
     def of(self, calls: Iterable[CallId]) -> Mapping[CallId, float]:
         """Return the seconds until the grant, for those of *calls* of whom they are known."""
@@ -26,15 +25,11 @@ class Expectations:
         waits = self._core.forecast.waits(dict.fromkeys(keys.values()), now, LOOKED_AT)
         for key, wait_s in waits.items():
             asked = state.waiters[key].requested
-            if self._first.get(key, (None,))[0] != asked:
-                self._first[key] = asked, now + wait_s
+            if state.foretold.get(key, (None,))[0] != asked:
+                state.foretold[key] = asked, now + wait_s
         return {call: waits[key] for call, key in keys.items() if key in waits}
 
     def missed_s(self, lease: Lease) -> float | None:
         """Return by how many seconds the grant was later than was told first; None: nothing was."""
-        asked, expected = self._first.get(Key(lease.job_id, lease.group), (None, 0.0))
+        asked, expected = self._core.state.foretold.get(Key(lease.job_id, lease.group), (None, 0.0))
         return lease.granted - expected if asked == lease.requested else None
-
-    def forget(self, key: Key) -> None:
-        """A member is gone."""
-        self._first.pop(key, None)

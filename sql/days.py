@@ -31,7 +31,7 @@ _SUMS = frozenset(
     {
         *("turns", "switches", "faults", "held_s", "waited_s", "switch_s", "snapshot_s", "restore_s"),
         *("overhead_s", "switch_bytes", "held_device_s", "waited_device_s"),
-        *("exclusive_device_s", "occupied_device_s"),
+        *("exclusive_device_s", "occupied_device_s", "foretold", "expected_s", "missed_s"),
     }
 )
 _COLUMNS = [days.c[name] for name in rows.Day._fields]
@@ -89,7 +89,12 @@ def day_of(row: rows.Slice) -> rows.Day:
         waited_device_s=device.waited,
         exclusive_device_s=device.exclusive,
         occupied_device_s=device.occupied,
+        **(_foretold(waited, _seconds(row.expected_s)) if row.expected_s >= 0 else {}),
     )
+
+
+def _foretold(waited_s: float, expected_s: float) -> dict[str, Any]:
+    return {"foretold": 1, "expected_s": expected_s, "missed_s": abs(waited_s - expected_s)}
 
 
 def _seconds(value: float) -> float:

@@ -139,6 +139,7 @@ class Slice:
     partners: tuple[str, ...] = ()  # the other jobs among them
     comment: str = ""  # why it ended, where that was not by its job
     profile: str = ""  # what is learned of it goes by this name; empty: by its account, name and devices
+    expected_s: float = -1.0  # how long it was to wait, as was told first; below 0: nothing was told
 
 
 class Day(NamedTuple):
@@ -183,6 +184,10 @@ class Day(NamedTuple):
     waited_device_s: float
     exclusive_device_s: float
     occupied_device_s: float
+    # Of the turns that were told at first how long they would wait: what was told, and by how much it missed.
+    foretold: int = 0
+    expected_s: float = 0.0
+    missed_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,7 @@ slices = sa.Table(
     sa.Column("partners", Words, nullable=False),
     sa.Column("comment", Label(255), nullable=False),
     sa.Column("profile", Label(128), nullable=False),
+    sa.Column("expected_s", sa.Double, nullable=False),
     # Each report pages along one of these; the first also finds what a job yielded last.
     sa.Index("slices_by_job", "job_id", "epoch"),
     sa.Index("slices_by_group", "group", "ended", "epoch"),
@@ -249,6 +250,9 @@ days = sa.Table(
     sa.Column("waited_device_s", sa.Double, nullable=False),
     sa.Column("exclusive_device_s", sa.Double, nullable=False),
     sa.Column("occupied_device_s", sa.Double, nullable=False),
+    sa.Column("foretold", sa.BigInteger, nullable=False),
+    sa.Column("expected_s", sa.Double, nullable=False),
+    sa.Column("missed_s", sa.Double, nullable=False),
     sa.Index("days_by_job", "job_id"),
 )
 

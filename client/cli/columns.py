@@ -8,6 +8,7 @@ from slurm_interleave.client.cli.fields import (
     DURATION,
     HOURS,
     LIST,
+    MAYBE_SECONDS,
     PERCENT,
     RIGHT_TEXT,
     SECONDS,
@@ -49,6 +50,18 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("Held", "seconds from grant to the end of the lease", SECONDS, lambda row: row.held_s),
     Column("AvgWait", "mean of Waited over the turns, seconds", SECONDS, _average_wait),
     Column("MaxWait", "longest Waited of a turn, seconds", SECONDS, lambda row: row.max_wait_s),
+    Column(
+        "Expected",
+        "seconds that it was told first to wait, mean",
+        MAYBE_SECONDS,
+        lambda row: part(row.expected_s, row.foretold),
+    ),
+    Column(
+        "WaitError",
+        "by which Waited missed Expected, mean seconds",
+        MAYBE_SECONDS,
+        lambda row: part(row.missed_s, row.foretold),
+    ),
     Column("SwitchIn", "of Waited, seconds of the switch to this job", SECONDS, lambda row: row.switch_s),
     Column(
         "SnapshotTime", "of SwitchIn, seconds of the slowest snapshot", SECONDS, lambda row: row.snapshot_s

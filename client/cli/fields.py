@@ -86,6 +86,11 @@ LIST = Kind(_joined, _joined, list, right=False, elastic=True)
 COUNT = Kind(str, str, int)
 BYTES = Kind(bytes_text, str, int)
 SECONDS = Kind(seconds, lambda value: f"{value:.3f}", lambda value: round(value, 3))
+MAYBE_SECONDS = Kind(
+    lambda value: "" if value is None else seconds(value),
+    lambda value: "" if value is None else f"{value:.3f}",
+    lambda value: None if value is None else round(value, 3),
+)
 HOURS = Kind(
     lambda value: f"{value / 3600:.3f}",
     lambda value: f"{value / 3600:.6f}",

@@ -14,7 +14,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 _NAMED = ("job_name", "group", "role", "user", "account", "partition", "phase", "backend", "comment", "day")
 _SUMMED = (
     *("waited_s", "held_s", "switch_s", "snapshot_s", "restore_s", "overhead_s", "switch_bytes"),
-    *("switches", "turns", "faults"),
+    *("switches", "turns", "faults", "foretold", "expected_s", "missed_s"),
 )
 # What a job that has several slices is called after, most telling first.
 _LIVE_FIRST = (SliceState.RUNNING.value, SliceState.WAITING.value)
@@ -54,6 +54,11 @@ class Row(NamedTuple):
     switches: int
     turns: int
     faults: int
+    foretold: (
+        int  # turns that were told at first how long they would wait; what they were told; how much it missed
+    )
+    expected_s: float
+    missed_s: float
     gain: Gain
 
 
@@ -64,6 +69,7 @@ def of_slice(item: pb.Slice, now: float) -> Row:
     held = max(0.0, until - item.start) if item.start else 0.0
     waited = max(0.0, (item.start or until) - item.requested)
     devices = len(item.devices)
+    foretold = bool(item.start) and item.HasField("expected_s")
     return Row(
         *_texts(item),
         tuple(item.devices),
@@ -84,6 +90,9 @@ def of_slice(item: pb.Slice, now: float) -> Row:
         switches=int(item.switched),
         turns=int(bool(item.start)),
         faults=int(item.state == SliceState.FAULTED.value),
+        foretold=int(foretold),
+        expected_s=item.expected_s if foretold else 0.0,
+        missed_s=abs(waited - item.expected_s) if foretold else 0.0,
         gain=gain(devices, off_s=item.off_s, waited_s=waited, held_s=held, share=item.share),
     )
 
@@ -111,6 +120,9 @@ def of_day(item: pb.DaySum) -> Row:
         switches=item.switches,
         turns=item.turns,
         faults=item.faults,
+        foretold=item.foretold,
+        expected_s=item.expected_s,
+        missed_s=item.missed_s,
         gain=Gain(item.held_device_s, item.waited_device_s, item.exclusive_device_s, item.occupied_device_s),
     )
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from slurm_interleave.client.cli.fields import BYTES, COUNT, HOURS, PERCENT, SECONDS, TEXT, Column
+from slurm_interleave.client.cli.fields import (
+    BYTES,
+    COUNT,
+    HOURS,
+    MAYBE_SECONDS,
+    PERCENT,
+    SECONDS,
+    TEXT,
+    Column,
+)
 from slurm_interleave.client.cli.rows import Row
 from slurm_interleave.client.core.gains import Gain, part, total
 
@@ -34,6 +43,9 @@ class Summary:
     switch_s: float
     overhead_s: float
     switch_bytes: int
+    foretold: int
+    expected_s: float
+    missed_s: float
     gain: Gain
 
     @property
@@ -71,6 +83,9 @@ def _line(name: str, rows: Sequence[Row]) -> Summary:
         switch_s=sum(row.switch_s for row in rows),
         overhead_s=sum(row.overhead_s for row in rows),
         switch_bytes=sum(row.switch_bytes for row in rows),
+        foretold=sum(row.foretold for row in rows),
+        expected_s=sum(row.expected_s for row in rows),
+        missed_s=sum(row.missed_s for row in rows),
         gain=total(row.gain for row in rows),
     )
 
@@ -109,8 +124,21 @@ _COLUMNS: tuple[Column[Summary], ...] = (
     Column("SwitchHours", "of them, switches", HOURS, lambda line: line.switch_s),
     Column("Overhead", "of them, seconds that no copy took", SECONDS, lambda line: line.overhead_s),
     Column("MaxWait", "longest wait for a turn, seconds", SECONDS, lambda line: line.max_wait_s),
+    Column("Foretold", "turns that were told at first how long they wait", COUNT, lambda line: line.foretold),
+    Column(
+        "Expected",
+        "what they were told, mean seconds",
+        MAYBE_SECONDS,
+        lambda line: part(line.expected_s, line.foretold),
+    ),
+    Column(
+        "WaitError",
+        "by which they waited longer or shorter, mean",
+        MAYBE_SECONDS,
+        lambda line: part(line.missed_s, line.foretold),
+    ),
     Column("Switches", "grants that needed a switch", COUNT, lambda line: line.switches),
     Column("SwitchBytes", "bytes that the switches moved", BYTES, lambda line: line.switch_bytes),
     Column("Faults", "turns that ended as device state was lost", COUNT, lambda line: line.faults),
 )
-DEFAULT = "Jobs,Turns,DutyBefore,DutyAfter,SavedHours,Result,WaitedHours,SwitchHours,Slowdown"
+DEFAULT = "Jobs,Turns,DutyBefore,DutyAfter,SavedHours,Result,WaitedHours,SwitchHours,Slowdown,WaitError"

@@ -373,7 +373,7 @@ class SlicePage(_message.Message):
     def __init__(self, slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., days: _Optional[_Iterable[_Union[DaySum, _Mapping]]] = ...) -> None: ...
 
 class DaySum(_message.Message):
-    __slots__ = ("day", "slice", "turns", "switches", "faults", "held_s", "waited_s", "max_wait_s", "overhead_s", "held_device_s", "waited_device_s", "exclusive_device_s", "occupied_device_s")
+    __slots__ = ("day", "slice", "turns", "switches", "faults", "held_s", "waited_s", "max_wait_s", "overhead_s", "held_device_s", "waited_device_s", "exclusive_device_s", "occupied_device_s", "foretold", "expected_s", "missed_s")
     DAY_FIELD_NUMBER: _ClassVar[int]
     SLICE_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
@@ -387,6 +387,9 @@ class DaySum(_message.Message):
     WAITED_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
     OCCUPIED_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    FORETOLD_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+    MISSED_S_FIELD_NUMBER: _ClassVar[int]
     day: str
     slice: Slice
     turns: int
@@ -400,10 +403,13 @@ class DaySum(_message.Message):
     waited_device_s: float
     exclusive_device_s: float
     occupied_device_s: float
-    def __init__(self, day: _Optional[str] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., turns: _Optional[int] = ..., switches: _Optional[int] = ..., faults: _Optional[int] = ..., held_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., max_wait_s: _Optional[float] = ..., overhead_s: _Optional[float] = ..., held_device_s: _Optional[float] = ..., waited_device_s: _Optional[float] = ..., exclusive_device_s: _Optional[float] = ..., occupied_device_s: _Optional[float] = ...) -> None: ...
+    foretold: int
+    expected_s: float
+    missed_s: float
+    def __init__(self, day: _Optional[str] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., turns: _Optional[int] = ..., switches: _Optional[int] = ..., faults: _Optional[int] = ..., held_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., max_wait_s: _Optional[float] = ..., overhead_s: _Optional[float] = ..., held_device_s: _Optional[float] = ..., waited_device_s: _Optional[float] = ..., exclusive_device_s: _Optional[float] = ..., occupied_device_s: _Optional[float] = ..., foretold: _Optional[int] = ..., expected_s: _Optional[float] = ..., missed_s: _Optional[float] = ...) -> None: ...
 
 class Slice(_message.Message):
-    __slots__ = ("job_id", "job_name", "user", "account", "partition", "group", "role", "phase", "backend", "nodes", "devices", "state", "epoch", "requested", "start", "end", "switched", "switch_s", "snapshot_s", "restore_s", "switch_bytes", "off_s", "share", "partners", "comment")
+    __slots__ = ("job_id", "job_name", "user", "account", "partition", "group", "role", "phase", "backend", "nodes", "devices", "state", "epoch", "requested", "start", "end", "switched", "switch_s", "snapshot_s", "restore_s", "switch_bytes", "off_s", "share", "partners", "comment", "expected_s")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -429,6 +435,7 @@ class Slice(_message.Message):
     SHARE_FIELD_NUMBER: _ClassVar[int]
     PARTNERS_FIELD_NUMBER: _ClassVar[int]
     COMMENT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     job_name: str
     user: str
@@ -454,7 +461,8 @@ class Slice(_message.Message):
     share: float
     partners: _containers.RepeatedScalarFieldContainer[str]
     comment: str
-    def __init__(self, job_id: _Optional[str] = ..., job_name: _Optional[str] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., phase: _Optional[str] = ..., backend: _Optional[str] = ..., nodes: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., requested: _Optional[float] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., switched: bool = ..., switch_s: _Optional[float] = ..., snapshot_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., switch_bytes: _Optional[int] = ..., off_s: _Optional[float] = ..., share: _Optional[float] = ..., partners: _Optional[_Iterable[str]] = ..., comment: _Optional[str] = ...) -> None: ...
+    expected_s: float
+    def __init__(self, job_id: _Optional[str] = ..., job_name: _Optional[str] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., phase: _Optional[str] = ..., backend: _Optional[str] = ..., nodes: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., requested: _Optional[float] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., switched: bool = ..., switch_s: _Optional[float] = ..., snapshot_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., switch_bytes: _Optional[int] = ..., off_s: _Optional[float] = ..., share: _Optional[float] = ..., partners: _Optional[_Iterable[str]] = ..., comment: _Optional[str] = ..., expected_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("index", "uuid", "type", "memory_bytes")

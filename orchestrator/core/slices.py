@@ -15,6 +15,7 @@ def slice_of(
     state: SliceState,
     ended: float,
     shared: Shared,
+    expected_s: float,
 ) -> Slice:
     """Return *lease* of *member*, who has *devices* on *nodes*; a faulted one's ended for that reason."""
     faulted = bool(member.fault and ended) and state is not SliceState.YIELDED
@@ -46,4 +47,5 @@ def slice_of(
         partners=shared.partners,
         comment=member.fault if faulted else "",
         profile=member.profile,
+        expected_s=expected_s,
     )

@@ -40,6 +40,9 @@ class State:
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
         self.heard: set[Key] = set()  # holders that have asked again since their grant
         self.told_at: dict[Key, float] = {}  # when a caller was told last of a lease
+        self.foretold: dict[
+            Key, tuple[float, float]
+        ] = {}  # when it asked; when it was to be granted, as told
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
@@ -120,6 +123,7 @@ class State:
         self._devices.pop(key, None)
         self.yielded.pop(key, None)
         self._company.forget(key)
+        self.foretold.pop(key, None)
         for verb in Verb:
             self.took.pop((key, verb), None)
         for index, name in ((self.groups, member.group), (self.jobs, member.job_id)):
@@ -289,7 +293,9 @@ class State:
     ) -> Slice:
         devices = tuple(map(str, self.devices(key)))
         nodes = tuple(sorted(self.parts.get(key, {})))
-        return slice_of(self.members[key], nodes, devices, lease, state, ended, shared)
+        asked, expected = self.foretold.get(key, (None, 0.0))
+        expected_s = max(expected - lease.requested, 0.0) if asked == lease.requested else -1.0
+        return slice_of(self.members[key], nodes, devices, lease, state, ended, shared, expected_s)
 
     def live_slices(self) -> Iterator[Slice]:
         """Return what lasts or waits now, as slices."""

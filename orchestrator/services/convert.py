@@ -244,6 +244,7 @@ def wire_slice(row: Slice) -> pb.Slice:
         switch_bytes=row.switch_bytes,
         off_s=row.off_s,
         share=row.share,
+        expected_s=row.expected_s if row.expected_s >= 0 else None,
     )
 
 
@@ -292,4 +293,7 @@ def wire_day(row: Day) -> pb.DaySum:
         waited_device_s=row.waited_device_s,
         exclusive_device_s=row.exclusive_device_s,
         occupied_device_s=row.occupied_device_s,
+        foretold=row.foretold,
+        expected_s=row.expected_s,
+        missed_s=row.missed_s,
     )

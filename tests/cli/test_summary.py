@@ -73,6 +73,9 @@ def day(job: str, group: str, date: str, *, held: float, waited: float, **device
         waited_device_s=2 * waited,
         exclusive_device_s=device_s["exclusive"],
         occupied_device_s=device_s["occupied"],
+        foretold=2 if waited else 0,
+        expected_s=waited * 0.5,
+        missed_s=waited * 0.5,
     )
 
 
@@ -91,6 +94,18 @@ def test_a_summary_shows_waiting_beside_the_savings_and_says_where_sharing_lost(
         "(all)|2|6|55.6%|90.9%|3.500000|saved|0.683333|15.2%",
     ]
     assert orchestrator.requests[0].summed
+
+
+def test_a_summary_says_how_far_the_waits_were_from_what_was_told(
+    call: Call, orchestrator: GivenOrchestrator
+) -> None:
+    outcome = call(main, "--summary=day", "-P", "-n", "-o", "Day,Foretold,Expected,WaitError")
+
+    assert outcome.lines == [
+        "2025-06-14|0||",
+        "2025-06-15|4|307.500|307.500",
+        "(all)|4|307.500|307.500",
+    ]
 
 
 @pytest.mark.parametrize(

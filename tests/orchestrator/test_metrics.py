@@ -71,6 +71,10 @@ async def test_how_far_expected_waits_were_from_those_that_came_is_measured(
     told = await scraped(orchestrator, "interleave_wait_error_seconds_count", 1, **_OURS, side="sooner")
 
     assert 10 < told.value("interleave_wait_error_seconds_sum", **_OURS, side="sooner") < 23
+    await client.end("b", orchestrator.arbiter.core.state.epoch)
+    slices = {item.job_id: item for item in await client.slices()}
+    assert not slices["a"].HasField("expected_s")
+    assert 10 < slices["b"].expected_s < 23
 
 
 async def test_dashboards_of_the_kubernetes_reference_find_its_metrics(

@@ -26,6 +26,7 @@ DAY = 86400.0
 NOON = beginning(20260310) + DAY / 2
 SUMS = ("turns", "switches", "faults", "held_s", "waited_s", "switch_bytes", "held_device_s")
 SUMS += ("waited_device_s", "exclusive_device_s", "occupied_device_s", "overhead_s", "snapshot_s")
+SUMS += ("foretold", "expected_s", "missed_s")
 
 
 @pytest.fixture
@@ -56,6 +57,7 @@ def history(seed: int = 1, count: int = 300) -> list[Slice]:
             held=float(dice.randrange(1, 4000)),
             waited=float(dice.randrange(500)),
             state=dice.choice([SliceState.YIELDED, SliceState.FAULTED]),
+            expected_s=dice.choice([-1.0, 0.0, 120.5]),
         )
         for number, end in enumerate(ends, 1)
     ]
@@ -89,6 +91,19 @@ def test_the_turns_of_a_day_add_up_and_the_longest_wait_and_last_words_stay(stor
     assert (day.phase, day.state, day.comment, day.epoch) == ("train", SliceState.FAULTED, "lost", 2)
     # 2 devices, each shared by two jobs: 2 x (30 + 60) + 2 x (30 + 40), and (30 + 10 + 60) + (30 + 30 + 40).
     assert (day.held_device_s, day.exclusive_device_s, day.occupied_device_s) == (200, 320, 200)
+
+
+def test_what_was_told_of_waits_adds_up_with_what_it_missed_whether_longer_or_shorter(store: Store) -> None:
+    told = [turn(1, NOON, waited=10, expected_s=4.0), turn(2, NOON + 100, waited=20, expected_s=50.0)]
+    told += [turn(3, NOON + 200, waited=5, expected_s=0.0), turn(4, NOON + 300, waited=900)]
+    for row in told:
+        store.record(put(row), row.epoch)
+
+    [day] = read(store)
+
+    # Nothing was told to the fourth.
+    assert (day.foretold, day.expected_s, day.missed_s) == (3, 54, 6 + 30 + 5)
+    assert [row.expected_s for page in store.slices(SliceFilter()) for row in page] == [4, 50, 0, -1]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +172,9 @@ def test_an_upgrade_adds_up_what_there_was(database: str) -> None:
     with closing(Store(database)) as store:
         got = whole(read(store))
 
-    # What was shared is not known of them.
-    expected = whole(summed(slice_of(**{**vars(row), "share": 0.0, "off_s": 0.0}) for row in given))
+    # What was shared is not known of them, nor what was told.
+    unknown = {"share": 0.0, "off_s": 0.0, "expected_s": -1.0}
+    expected = whole(summed(slice_of(**{**vars(row), **unknown}) for row in given))
     assert got.keys() == expected.keys()
     assert all(got[key] == pytest.approx(expected[key]) for key in got)
 
