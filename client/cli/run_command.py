@@ -54,7 +54,13 @@ def run(command: tuple[str, ...], idle_yield: float | None, own_turns: bool) -> 
         raise BadArgument("--idle-yield is for a command that takes no turns itself; leave --own-turns out")
     ranks = JobRanks(Interleaver(None)) if own_turns else JobRanks.from_env()
     code = _resumed(ranks.interleaver, idle_yield) if os.environ.get("INTERLEAVE_RESUME") else None
-    sys.exit(_in_turns(command, ranks, idle_yield) if code is None else code)
+    if code is None:
+        code = _in_turns(command, ranks, idle_yield)
+    try:
+        ranks.close()
+    except InterleaveError as error:
+        say(str(error))
+    sys.exit(code)
 
 
 def _in_turns(command: Sequence[str], ranks: JobRanks, idle_s: float | None) -> int:
@@ -73,7 +79,6 @@ def _in_turns(command: Sequence[str], ranks: JobRanks, idle_s: float | None) -> 
         if code is None:
             raise
         say(str(error))
-    ranks.close()
     return code or 0
 
 

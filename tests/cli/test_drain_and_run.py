@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
+from lab.processes import wait_until
 from slurm_interleave.client import testing
 from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from tests.cli.conftest import Outcome
 from tests.cli.server import GivenOrchestrator, served
 
@@ -135,6 +141,44 @@ def test_a_job_that_nobody_has_registered_does_not_begin() -> None:
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "job 17 of group demo is not registered" in done.stderr
+
+
+class Resuming(rpc.JobAgentServicer):
+    """An agent that has brought a job's processes back, and lets them end when it is told to."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+
+    def Attend(self, _request: pb.AttendRequest, _context: Any) -> pb.AttendReply:
+        return pb.AttendReply()
+
+    def Resume(self, _request: pb.ResumeRequest, _context: Any) -> Iterator[pb.ResumeUpdate]:
+        yield pb.ResumeUpdate(pid=1 << 22)
+        self.may_end.wait(30)
+        yield pb.ResumeUpdate(exit_code=7)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_processes_that_came_back_get_a_turn_unless_they_ask_themselves(tmp_path: Path, own: bool) -> None:
+    agent, server = Resuming(), grpc.server(futures.ThreadPoolExecutor(4))
+    rpc.add_JobAgentServicer_to_server(agent, server)  # type: ignore[no-untyped-call]
+    socket = f"unix:{tmp_path}/socket"
+    server.add_insecure_port(socket)
+    server.start()
+    with testing.orchestrator() as turns:
+        variables = {"INTERLEAVE_RESUME": "1", "INTERLEAVE_SOCKET": socket, "PATH": "/usr/bin:/bin"}
+        argv = [str(PROGRAM), "run", *["--own-turns"] * own, "echo", "begins"]
+        resumed = subprocess.Popen(
+            argv, env={**turns.environ("17"), **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert wait_until(lambda: turns.holder() == "17", 1 if own else 30) is not own
+
+        agent.may_end.set()
+        out, _ = resumed.communicate(timeout=30)
+
+        assert (out, resumed.returncode) == (b"", 7)
+        assert turns.holder() == ""
+    server.stop(None).wait()
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "soon"])
