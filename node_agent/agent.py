@@ -89,7 +89,7 @@ class Agent:
         images = Images(Path(config.image_dir) if config.image_dir else None)
         jobs = self._jobs = Jobs(state, self._operations, self._folders, images, self._link.send)
         criu = Criu(config.criu, config.operation_timeout_s)
-        self._drains = Drains(state, self._operations, images, criu, jobs.report, jobs.registered)
+        self._drains = Drains(state, self._operations, images, criu, jobs.tell, jobs.report, jobs.registered)
         here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
         self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
         self.register = Register(state, self._operations.look, self._jobs.report, config.job_folder)
@@ -99,7 +99,7 @@ class Agent:
         self.metrics_port = 0  # once it is ready
         self._reservations = Reservations(state, self._ask_for_devices)
         self._told: dict[str, Job] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._orchestrator = open_aio_channel(config.orchestrator)
 
     async def run(self) -> None:
@@ -112,6 +112,8 @@ class Agent:
             stack.push_async_callback(self._folders.close_all)
             stack.push_async_callback(self._orchestrator.close)
             await self._jobs.recover()
+            for saved in self._drains.unfinished():
+                self._spawn(saved)
             await stack.enter_async_context(self._registrations)
             hooks: dict[str, HookVerb] = {"job-start": self._job_start, "job-end": self._job_end}
             hooks["about"] = about(self._config.node, self._backend, self._link)
@@ -213,17 +215,14 @@ class Agent:
             case "cancel":
                 self._operations.cancel(order.cancel.job_id, order.cancel.operation_id)
             case "drain":
-                self._spawn(self._drain(order.drain))
+                self._spawn(self._drains.save(order.drain))
             case "stop":
                 self._spawn(asyncio.to_thread(self._users.stop, order.stop))
             case _:
                 for chain in _chains(order.operate):
                     self._spawn(self._operate(chain))
 
-    async def _drain(self, order: pb.Drain) -> None:
-        self._link.send(pb.AgentMessage(drained=await self._drains.save(order)))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

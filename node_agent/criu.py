@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import InterleaveError
+from slurm_interleave.node_agent import processes
 
 OLDEST = (4, 1)
 _VERSION = re.compile(r"Version:\s*(\d+)\.(\d+)\S*")
@@ -70,6 +72,10 @@ class Criu:
         if os.getsid(pid) != pid:
             (folder / _SHARED_SESSION).touch()
         await self._checked([*arguments, *_session(folder)], folder / "dump.log")
+
+    async def end(self, folder: Path) -> None:
+        """Kill a dump to *folder* that was begun by an agent that is no more."""
+        await asyncio.to_thread(_kill_all, folder)
 
     async def restore(
         self, folder: Path, cgroups: Sequence[Path] = (), pipes: Mapping[str, int] | None = None
@@ -152,6 +158,20 @@ class Criu:
             late = f"criu {arguments[0]} gave no answer within {limit_s:g} s and was killed"
             raise CriuFailed(late) from None
         return process.returncode or 0, said.decode(errors="replace")
+
+
+def _kill_all(folder: Path) -> None:
+    """Kill what writes to *folder*, and wait until it has let go of the processes that it held."""
+    for pid in processes.with_words("--images-dir", str(folder)):
+        if processes.uid(pid) != os.getuid():
+            continue  # anybody can give his process such words
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                os.killpg(pid, signal.SIGKILL)
+                select.select([descriptor], [], [], _PROBE_S)
+            finally:
+                os.close(descriptor)
 
 
 def _session(folder: Path) -> list[str]:

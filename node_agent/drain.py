@@ -8,10 +8,10 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 
-from slurm_interleave.client.core.errors import InterleaveError, NotRegistered, SlurmFailed, WrongState
+from slurm_interleave.client.core.errors import InterleaveError, SlurmFailed, WrongState
 from slurm_interleave.client.core.slurm_command import run_slurm
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import processes
@@ -36,60 +36,97 @@ class Drains:
         operations: Operations,
         images: Images,
         criu: Criu,
+        tell: Callable[[pb.AgentMessage], None],
         report: Callable[[Job], None],
         registered: Callable[[Job], asyncio.Event],
         requeue: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """*report* tells the orchestrator where a job's state is, *registered* is set once it knows the
-        attempt. *requeue* asks Slurm to start a job again later (default: scontrol).
+        """*tell* sends to the orchestrator, *report* tells it where a job's state is, *registered* is set
+        once it knows the attempt. *requeue* asks Slurm to start a job again later (default: scontrol).
         """
         self._state = state
         self._backend = operations.backend
+        self._lock = operations.lock
         self._in_process = InProcess(state, operations)
         self._images = images
         self._criu = criu
         self._requeue = requeue or requeue_in_slurm
+        self._tell = tell
         self._report = report
         self._registered = registered
 
     async def save(self, order: pb.Drain) -> pb.DrainUpdate:
-        """Save a job's processes, have it requeued, and say how it went; if it went badly the job runs on."""
-        began, saving = time.monotonic(), self._state.saving
+        """Save a job's processes, have it requeued, and tell how it went; if badly, the job runs on."""
         job = self._state.jobs.get(order.job_id)
-        if order.attempt in saving:
-            text = "it is being saved already"
-            return pb.DrainUpdate(job_id=order.job_id, error=text, under_way=True)
-        saving.add(order.attempt)
+        if job is None or job.attempt != order.attempt or job.ended:
+            update = pb.DrainUpdate(
+                job_id=order.job_id, error=f"job {order.job_id} is not on this node any more"
+            )
+        elif job.saving:
+            update = pb.DrainUpdate(job_id=order.job_id, error="it is being saved already", under_way=True)
+        else:
+            return await self._carry_out(job, self._save)
+        self._tell(pb.AgentMessage(drained=update))
+        return update
+
+    def unfinished(self) -> list[Coroutine[None, None, pb.DrainUpdate]]:
+        """Return what is to be done for the jobs that an agent saved when it was killed.
+
+        It may have left their processes standing still. A complete image is followed by the requeue that was
+        to come; else they go on.
+        """
+        jobs = [job for job in self._state.jobs.values() if job.saving and not job.ended]
+        return [self._carry_out(job, self._go_on_with) for job in jobs]
+
+    async def _carry_out(self, job: Job, save: Callable[[Job], Awaitable[Image]]) -> pb.DrainUpdate:
+        began = time.monotonic()
+        self._note(job, saving=True)
         try:
-            image = await self._save(order.job_id, order.attempt)
+            image = await save(job)
         except BaseException as error:
-            saving.discard(order.attempt)  # where it went well it is over soon
+            self._note(job, saving=False)  # where it went well it is over soon
             if not isinstance(error, (InterleaveError, OSError)):
                 raise
-            log.warning("drain.failed", extra={"job": order.job_id, "reason": str(error)})
-            return pb.DrainUpdate(job_id=order.job_id, error=str(error))
+            log.warning("drain.failed", extra={"job": job.job_id, "reason": str(error)})
+            update = pb.DrainUpdate(job_id=job.job_id, error=str(error))
+        else:
+            seconds = time.monotonic() - began
+            size = {"job": job.job_id, "bytes": image.bytes, "seconds": round(seconds, 3)}
+            log.info("drain.done", extra=size)
+            update = pb.DrainUpdate(job_id=job.job_id, ok=True, bytes=image.bytes, seconds=seconds)
         finally:
-            if job is not None:
-                self._report(job)  # where its state is now
-        seconds = time.monotonic() - began
-        log.info(
-            "drain.done", extra={"job": order.job_id, "bytes": image.bytes, "seconds": round(seconds, 3)}
-        )
-        return pb.DrainUpdate(job_id=order.job_id, ok=True, bytes=image.bytes, seconds=seconds)
+            self._report(job)  # where its state is now
+        self._tell(pb.AgentMessage(drained=update))
+        return update
 
-    async def _save(self, job_id: str, attempt: str) -> Image:
-        job = self._state.jobs.get(job_id)
-        if job is None or job.attempt != attempt or job.ended:
-            raise NotRegistered(f"job {job_id} is not on this node any more")
-        self._images.folder(job_id)
+    def _note(self, job: Job, *, saving: bool) -> None:
+        job.saving = saving
+        self._state.save()
+
+    async def _save(self, job: Job) -> Image:
+        self._images.folder(job.job_id)
         if len(job.request.nodes) > 1:
             raise WrongState(
-                f"job {job_id} runs on {len(job.request.nodes)} nodes; one alone cannot be saved"
+                f"job {job.job_id} runs on {len(job.request.nodes)} nodes; one alone cannot be saved"
             )
-        root = await asyncio.to_thread(_root, job_id, job.request.uid)
+        root = await asyncio.to_thread(_root, job.job_id, job.request.uid)
         await self._criu.check()
         async with self._in_process.holding(job):
             return await self._dump(job, root)
+
+    async def _go_on_with(self, job: Job) -> Image:
+        request = job.request
+        async with self._lock(job.job_id):
+            if self._images.enabled:
+                await self._criu.end(self._images.begun(job.job_id))
+            root = await asyncio.to_thread(_root, job.job_id, request.uid)
+            image = self._images.find(job.job_id, request.uid, request.group)
+            if image is not None and (image.attempt, image.pid) == (job.attempt, root):
+                return await self._put_back(job, root, image)
+            _go_on(root)
+            if self._images.enabled:
+                self._images.drop(job.job_id)
+        raise WrongState("the node's agent was restarted meanwhile; drain the node again")
 
     async def _dump(self, job: Job, root: int) -> Image:
         request = job.request
@@ -106,8 +143,18 @@ class Drains:
                     pipes(root),
                     context=vars(job.context),
                     carried=self._backend.carried(job.job_id),
+                    attempt=job.attempt,
                 )
             )
+        except BaseException:
+            _go_on(root)
+            self._images.drop(job.job_id)
+            raise
+        return await self._put_back(job, root, image)
+
+    async def _put_back(self, job: Job, root: int, image: Image) -> Image:
+        """Have Slurm start the job again later, and end what is on disk now."""
+        try:
             await self._requeue(job.job_id)
         except BaseException:
             _go_on(root)

@@ -27,6 +27,7 @@ class Image:
     bytes: int = 0
     context: dict[str, Any] = field(default_factory=dict)  # where its device state is: in these processes
     carried: dict[str, Any] = field(default_factory=dict)  # see `Backend.carried`
+    attempt: str = ""  # that was saved; empty: an earlier release did not say
 
 
 class Images:
@@ -50,7 +51,7 @@ class Images:
 
     def begin(self, job_id: str) -> Path:
         """Return an empty folder for a new image. Raises `ConfigError`."""
-        fresh = self._aside(job_id, "new")
+        fresh = self.begun(job_id)
         try:
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True, mode=0o700)
@@ -58,10 +59,14 @@ class Images:
             raise ConfigError(f"[agent] image_dir: {fresh} cannot be made: {error.strerror}") from None
         return fresh
 
+    def begun(self, job_id: str) -> Path:
+        """Return the folder of an image that is not complete. Raises `ConfigError`."""
+        return self._aside(job_id, "new")
+
     def finish(self, image: Image) -> Image:
         """Make what was written since `begin` the image of the job, at once or not at all."""
         folder = self.folder(image.job_id)
-        fresh = self._aside(image.job_id, "new")
+        fresh = self.begun(image.job_id)
         size = sum(path.stat().st_size for path in fresh.iterdir() if path.is_file())
         image = Image(**{**asdict(image), "bytes": size})
         descriptor = os.open(fresh / _ABOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -73,7 +78,7 @@ class Images:
 
     def drop(self, job_id: str) -> None:
         """Remove a job's image, and one that was begun."""
-        for folder in (self.folder(job_id), self._aside(job_id, "new")):
+        for folder in (self.folder(job_id), self.begun(job_id)):
             shutil.rmtree(folder, ignore_errors=True)
 
     def put_aside(self, job_id: str) -> Path:

@@ -39,7 +39,7 @@ class Jobs:
         self._operations = operations
         self._folders = folders
         self._images = images
-        self._tell = tell
+        self.tell = tell
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._registered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
@@ -112,7 +112,7 @@ class Jobs:
     def report(self, job: Job) -> None:
         """Tell the orchestrator of a job that is here, and where its context is."""
         if self._state.jobs.get(job.job_id) is job and not job.ended:
-            self._tell(pb.AgentMessage(started=self.describe(job)))
+            self.tell(pb.AgentMessage(started=self.describe(job)))
 
     def describe(self, job: Job) -> pb.JobReport:
         """Return what the orchestrator must know of *job*."""
@@ -132,7 +132,7 @@ class Jobs:
             bytes=context.bytes,
             token_sha256=_digest(job.token),
             resumed_token_sha256=_digest(job.resumed_token) if job.resumed_token else b"",
-            being_saved=job.attempt in self._state.saving,
+            being_saved=job.saving,
             fault=context.fault,
             nodes=request.nodes,
             priority=request.priority,
@@ -162,9 +162,8 @@ class Jobs:
         await self._operations.discard(job)
         del self._state.jobs[job_id]
         self._state.save()
-        self._tell(pb.AgentMessage(over=pb.JobOver(job_id=job_id, attempt=job.attempt)))
+        self.tell(pb.AgentMessage(over=pb.JobOver(job_id=job_id, attempt=job.attempt)))
         self._registered.pop(job.attempt, None)
-        self._state.saving.discard(job.attempt)
         await self._folders.close(job_id)
         log.info("job.ended", extra={"job": job_id})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable
@@ -35,6 +36,16 @@ def of_jobs(jobs: Iterable[str], proc: Path = Path("/proc")) -> dict[str, list[i
     for folder in proc.iterdir() if found else ():
         if folder.name.isdigit() and (job := job_of(int(folder.name), proc)) in found:
             found[job].append(int(folder.name))
+    return found
+
+
+def with_words(*words: str, proc: Path = Path("/proc")) -> list[int]:
+    """Return the processes on whose command lines *words* follow each other."""
+    wanted, found = "\0".join(["", *words, ""]).encode(), []
+    for folder in proc.iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and wanted in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
     return found
 
 

@@ -85,6 +85,7 @@ class Job:
     context: JobContext = field(default_factory=JobContext)
     ended: bool = False  # its end was asked for, and is to be carried out
     had_processes: bool = False
+    saving: bool = False  # a drain saves its processes, or has saved them, by this agent or the one before
     resumes: bool = False  # its processes were saved by a drain, and it may bring them back
     resumed_token: str = ""  # that processes know which were saved in an earlier run; empty: there are none
     clients: tuple[Process, ...] = ()  # that take turns for it
@@ -105,7 +106,6 @@ class State:
         """Read what *directory* holds of this boot. Raises `ConfigError` if it cannot be used."""
         self.jobs: dict[str, Job] = {}
         self.reservations: dict[str, Reservation] = {}
-        self.saving: set[str] = set()  # attempts whose processes this agent saves, or has saved
         self._path = directory / "agent.json"
         self._journal = directory / "agent.journal"
         self._series = 0  # of the file; lines of the journal that belong to another are older than it

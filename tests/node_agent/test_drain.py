@@ -101,7 +101,7 @@ def drains(
     known.set()
     requeue = (slurm or Slurm()).requeue
 
-    return Drains(state, moving, images, program, report, lambda _: known, requeue), job
+    return Drains(state, moving, images, program, lambda _: None, report, lambda _: known, requeue), job
 
 
 def stands_still(process: subprocess.Popen[bytes]) -> bool:
@@ -214,7 +214,7 @@ async def test_a_job_that_is_being_saved_is_not_saved_a_second_time(
     saving, job = drains(tmp_path, criu(tmp_path, f"{WELL}; touch {tmp_path}/begun; cat {go_on}"))
     first = asyncio.create_task(saving.save(ORDER))
     await asyncio.to_thread(until, (tmp_path / "begun").exists)
-    known = set(saving._state.saving)
+    known = job.saving
 
     second = await saving.save(ORDER)
     await asyncio.to_thread(go_on.write_text, "")
@@ -222,17 +222,17 @@ async def test_a_job_that_is_being_saved_is_not_saved_a_second_time(
     assert (second.ok, second.under_way) == (False, True)
     assert (await first).ok
     assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is not None
-    assert known == saving._state.saving == {job.attempt}  # until the job's end, as its agent says in a hello
+    assert (known, job.saving) == (True, True)  # until the job's end, as its agent says in a hello
 
 
 async def test_a_job_that_was_not_saved_is_not_being_saved_any_more(tmp_path: Path) -> None:
-    saving, _ = drains(tmp_path, criu(tmp_path))
+    saving, job = drains(tmp_path, criu(tmp_path))
 
     for _ in range(2):
         update = await saving.save(ORDER)
         assert (update.ok, update.under_way) == (False, False)
 
-    assert not saving._state.saving
+    assert not job.saving
 
 
 async def test_processes_come_back_once_their_new_attempt_is_known_to_the_orchestrator(
