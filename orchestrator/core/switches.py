@@ -168,6 +168,14 @@ class Switches:
         part = self._state.parts.get(key, {}).get(node)
         return part is not None and part.operation in self._by_number
 
+    def moves(self, key: Key) -> bool:
+        """Tell whether a switch moves the context of *key*, or may have to bring it back."""
+        return any(
+            move.key == key
+            for switch in self.active.values()
+            for move in (*switch.pending.values(), *switch.done)
+        )
+
     def _order(self, switch: Switch, save: list[Spot], load: list[Spot]) -> None:
         """Order all moves of a stage: on each node the snapshots, and the restores after them."""
         before: dict[str, list[str]] = {}

@@ -137,18 +137,25 @@ class InterleaveService(rpc.InterleaveServicer):
         if node not in state.nodes_up:
             raise WrongState(f"node {node!r}: its agent is not connected, so nothing can be saved there")
         for part in list(state.parts_on(node)):
-            key, active = Key(part.job_id, part.group), self._arbiter.core.switches.active
-            members = list(state.jobs.get(part.job_id, ()))
-            others = {other for each in members for other in state.parts[each] if other != node}
-            # Also on other nodes: processes that go on somewhere else must not believe that they hold.
-            if state.leases_of(part.job_id) or any(each in active for each in members):
-                text = "it holds its devices now; try again when it has yielded them"
-                yield pb.DrainUpdate(job_id=part.job_id, error=text)
-            elif others:
-                text = f"it runs on node {', '.join(sorted(others))} too; one node alone cannot be saved"
-                yield pb.DrainUpdate(job_id=part.job_id, error=text)
+            key = Key(part.job_id, part.group)
+            if refusal := self._cannot_be_drained(part):
+                yield pb.DrainUpdate(job_id=part.job_id, error=refusal)
             elif key in state.members and not state.members[key].over:
                 yield await self._drain(node, part)
+
+    def _cannot_be_drained(self, part: Part) -> str:
+        state, switches = self._arbiter.core.state, self._arbiter.core.switches
+        members = list(state.jobs.get(part.job_id, ()))
+        # Also on other nodes: processes that go on somewhere else must not believe that they hold.
+        if state.leases_of(part.job_id) or any(each in switches.active for each in members):
+            return "it holds its devices now; try again when it has yielded them"
+        # The end of an order that was given before would be heard after what the drain has done since.
+        if any(switches.moves(each) for each in members):
+            return "its device state is being moved for another job's turn; try again when that has begun"
+        others = {node for each in members for node in state.parts[each] if node != part.node}
+        if others:
+            return f"it runs on node {', '.join(sorted(others))} too; one node alone cannot be saved"
+        return ""
 
     async def _drain(self, node: str, part: Part) -> pb.DrainUpdate:
         """Have a job's processes saved. Until they are gone, or go on, it gets no turn.

@@ -49,6 +49,27 @@ async def test_a_job_that_holds_devices_in_another_group_is_not_saved(client: Cl
     await n2.close()
 
 
+async def test_a_job_whose_state_a_switch_moves_is_not_saved(client: Client, n1: FakeAgent) -> None:
+    n2 = await FakeAgent(client.address, "n2").connect()
+    for job in "de":
+        await n2.start(job, "other")
+    await client.granted("d", "other")
+    await client.end("d", group="other")
+    n2.hangs.add("d")
+    waiting = asyncio.ensure_future(client.granted("e", "other"))
+    order = await n2.next_order()
+
+    updates = drain(client, "n2")
+    moved, coming = await updates.read(), await updates.read()
+    await n2.done(order)
+
+    assert [moved.job_id, coming.job_id, order.job_id] == ["d", "e", "d"]
+    assert "its device state is being moved for another job's turn" in moved.error
+    assert "it holds its devices now" in coming.error
+    assert (await waiting).epoch
+    await n2.close()
+
+
 async def test_a_job_that_is_on_another_node_too_is_not_saved(client: Client, n1: FakeAgent) -> None:
     n2 = await FakeAgent(client.address, "n2").connect()
     await n2.start("x", "sampler")

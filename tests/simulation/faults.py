@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _JOBS = 9  # at once
-DRAINS = "INTERLEAVE_TEST_DRAINS"  # in the environment: nodes are drained too
 
 
 class Faults:
@@ -35,9 +33,8 @@ class Faults:
             (self._kill_client, dice.among([0.2, 1.0])),
             (self._cancel_job, dice.among([0.2, 1.0])),
             (self._late_yield, dice.among([0.0, 1.0])),
+            (self._drain_node, dice.among([0.0, 0.5])),
         ]
-        if DRAINS in os.environ:
-            self._kinds.append((self._drain_node, dice.among([0.0, 0.5])))
 
     def begin(self) -> None:
         """Let things go wrong, and jobs come."""

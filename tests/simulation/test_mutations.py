@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.node_agent.drain import Drains
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.calls import Calls
@@ -18,11 +20,15 @@ from slurm_interleave.orchestrator.core.commands import Command, Grant, Put
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.nodes import Nodes
 from slurm_interleave.orchestrator.core.order import Order
+from slurm_interleave.orchestrator.core.pauses import Pauses
 from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.turns import Turns
+from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql import rows
+from tests.orchestrator.core import test_claims, test_drains
+from tests.orchestrator.core.bench import Bench
 from tests.simulation.observer import Violation
 from tests.simulation.world import simulate
 
@@ -74,6 +80,10 @@ def never(true: Any, *args: Any) -> None:
     """Do nothing."""
 
 
+def nobody(true: Any, drains: Drains) -> list[Any]:
+    return []
+
+
 def epoch_again(true: Any, core: Core, remembered: Remembered, *args: Any) -> None:
     true(core, replace(remembered, epoch=max(remembered.epoch - 1, 0)), *args)
 
@@ -113,6 +123,18 @@ def whenever(true: Any, nodes: Nodes, event: ev.JobOver) -> None:
     true(nodes, replace(event, ended=event.at))
 
 
+def no_cycles(true: Any, *args: Any) -> dict[rows.Key, rows.Key]:
+    return {}
+
+
+def everywhere(true: Any, pauses: Pauses, job_id: str, _: str) -> None:
+    pauses.forget(job_id)
+
+
+def goes_on(bench: Bench) -> None:
+    bench.tell(ev.Draining(bench.at, "A", "n2", False))
+
+
 MUTATIONS = {
     "a grant without a switch": Mutation(Turns, "_foreign_contexts", no_switch),
     "a yield with an old epoch counts": Mutation(Calls, "yield_", any_epoch),
@@ -124,11 +146,33 @@ MUTATIONS = {
     "an agent that is back is not told its orders": Mutation(Switches, "node_up", never),
     "the end of a job is not heard of": Mutation(Nodes, "part_over", never),
     "the late end of a run ends the next one": Mutation(Nodes, "job_over", whenever),
+    "processes that a killed agent left standing still": Mutation(Drains, "unfinished", nobody),
     "last come, first served": Mutation(Order, "first", youngest),
     "a failed move counts as made": Mutation(Switches, "done", all_went_well),
     "a grant of some of the groups": Mutation(Turns, "_grant", in_part),
     "a caller told of some of the groups": Mutation(Arbiter, "_perform", answered_in_part),
     "a fault that is cleared and nothing discarded": Mutation(Clears, "_discard", never),
+}
+
+
+# What histories of this length hardly ever meet: a test of its own catches it at once.
+DIRECT = {
+    "no look for cycles": (
+        Mutation(Waits, "check", no_cycles),
+        test_claims.test_the_waiter_that_closes_a_cycle_is_told_and_changes_nothing,
+    ),
+    "a turn during a drain": (
+        Mutation(Pauses, "being_saved", never),
+        test_drains.test_a_job_that_is_being_drained_gets_no_turn_until_it_goes_on,
+    ),
+    "a drain that one of two nodes ends": (
+        Mutation(Pauses, "go_on", everywhere),
+        partial(
+            test_drains.test_what_one_node_says_of_a_job_does_not_end_what_another_does,
+            goes_on,
+            "g",
+        ),
+    ),
 }
 
 
@@ -149,3 +193,12 @@ def test_a_broken_rule_is_caught(name: str) -> None:
 
     assert str(caught.value).startswith("seed ")
     assert "\nagain: pytest tests/simulation --seed " in str(caught.value)
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_a_broken_rule_that_few_histories_meet_is_caught_by_a_test_of_its_own(name: str) -> None:
+    mutation, holds = DIRECT[name]
+
+    holds()
+    with broken(mutation), pytest.raises((AssertionError, pytest.fail.Exception)):
+        holds()

@@ -22,7 +22,8 @@ from tests.simulation.world import Outcome, simulate
 ROOT = Path(__file__).parents[2]
 LONGER = int(os.environ.get("INTERLEAVE_TEST_EFFORT", "1"))
 SEEDS = range(40 * LONGER)
-KINDS = ("all at once", "one by one", "Deadlock", "cleared")  # of events that must be among them
+# Of events that must be among them.
+KINDS = ("all at once", "one by one", "Deadlock", "cleared", "drain", "saved", "goes on")
 EVENTS = 25_100  # in each history, so that all seeds have more than a million
 AGAIN = """
 import sys
