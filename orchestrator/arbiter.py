@@ -21,6 +21,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
 from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.rules import Rules
+from slurm_interleave.orchestrator.core.slices import live_slices
 from slurm_interleave.orchestrator.expectations import Expectations
 from slurm_interleave.orchestrator.recorder import Recorder
 from slurm_interleave.orchestrator.watchers import Watcher
@@ -197,7 +198,7 @@ class Arbiter:
 
         One that ends meanwhile is among the ended ones, or still among those that lasted at the beginning.
         """
-        live = [row for row in self.core.state.live_slices() if wanted.matches(row)]
+        live = [row for row in live_slices(self.core.state) if wanted.matches(row)]
         last = dict[tuple[str, str], float]()  # of each member: the request, or the end, of what was sent
         pages: Iterator[_Page]
         pages = self._store.days(wanted) if summed else self._store.slices(wanted)

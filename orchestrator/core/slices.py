@@ -1,10 +1,16 @@
-"""A lease as the slice that the report shows."""
+"""Leases as the slices that the report shows."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core.company import Shared
 from slurm_interleave.sql.rows import Lease, Member, Slice
+
+if TYPE_CHECKING:
+    from slurm_interleave.orchestrator.core.state import State
 
 
 def slice_of(
@@ -49,3 +55,13 @@ def slice_of(
         profile=member.profile,
         expected_s=expected_s,
     )
+
+
+def live_slices(state: State) -> Iterator[Slice]:
+    """Return what lasts or waits now, as slices."""
+    for key, lease in state.leases.items():
+        yield state.slice_of(key, lease, SliceState.RUNNING, 0.0)
+    for key, claim in state.claims.items():
+        waiter = state.waiters[claim]
+        lease = Lease(key.job_id, key.group, 0, waiter.phase, waiter.requested, 0.0)
+        yield state.slice_of(key, lease, SliceState.WAITING, 0.0)

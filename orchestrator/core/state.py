@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -269,7 +269,7 @@ class State:
         self.ended.append((key, lease, at))
         self._emit(Drop(lease), key)
         shared = self._company.ended(key, self.devices(key), lease.requested, at)
-        self._emit(Put(self._slice_of(key, lease, state, at, shared)), key)
+        self._emit(Put(self.slice_of(key, lease, state, at, shared)), key)
 
     def fault(self, key: Key, reason: str) -> None:
         """Give a member up: its device state is lost, or cannot be taken off its devices."""
@@ -288,20 +288,12 @@ class State:
         """Ask for a line in the log."""
         self.out.append(Note(event, key, text))
 
-    def _slice_of(
+    def slice_of(
         self, key: Key, lease: Lease, state: SliceState, ended: float, shared: Shared = UNSHARED
     ) -> Slice:
+        """Return a lease of *key*, or what stands for one, as the report shows it."""
         devices = tuple(map(str, self.devices(key)))
         nodes = tuple(sorted(self.parts.get(key, {})))
         asked, expected = self.foretold.get(key, (None, 0.0))
         expected_s = max(expected - lease.requested, 0.0) if asked == lease.requested else -1.0
         return slice_of(self.members[key], nodes, devices, lease, state, ended, shared, expected_s)
-
-    def live_slices(self) -> Iterator[Slice]:
-        """Return what lasts or waits now, as slices."""
-        for key, lease in self.leases.items():
-            yield self._slice_of(key, lease, SliceState.RUNNING, 0.0)
-        for key, claim in self.claims.items():
-            waiter = self.waiters[claim]
-            lease = Lease(key.job_id, key.group, 0, waiter.phase, waiter.requested, 0.0)
-            yield self._slice_of(key, lease, SliceState.WAITING, 0.0)

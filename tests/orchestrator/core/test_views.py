@@ -7,6 +7,7 @@ import pytest
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core.commands import Grant, Operate, Place
 from slurm_interleave.orchestrator.core.events import Registered
+from slurm_interleave.orchestrator.core.slices import live_slices
 from slurm_interleave.orchestrator.core.status import GroupState
 from tests.orchestrator.core.bench import Bench, of, places, report, settle
 
@@ -194,7 +195,7 @@ def test_turns_that_last_or_wait_are_listed_too(bench: Bench) -> None:
     bench.acquire("a", phase="train")
     bench.acquire("b", phase="rollout")
 
-    live = {row.job_id: row for row in bench.core.state.live_slices()}
+    live = {row.job_id: row for row in live_slices(bench.core.state)}
 
     assert (live["a"].state, live["a"].phase, live["a"].ended) == (SliceState.RUNNING, "train", 0)
     assert (live["b"].state, live["b"].phase, live["b"].granted) == (SliceState.WAITING, "rollout", 0)
