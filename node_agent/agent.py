@@ -93,10 +93,10 @@ class Agent:
         here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
         self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
         self.register = Register(state, self._operations.look, self._jobs.report, config.job_folder)
+        self._drains.unplugged = self.register.unplugged
         self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self.register.notice)
         self._users = Users(state, backend, self._link, config.watch_s)
-        self.ready = asyncio.Event()
-        self.metrics_port = 0  # once it is ready
+        self.ready, self.metrics_port = asyncio.Event(), 0  # the port is there once it is ready
         self._reservations = Reservations(state, self._ask_for_devices)
         self._told: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[object]] = set()
@@ -122,15 +122,8 @@ class Agent:
             metrics = serving_metrics(self._config.metrics, "agent", self._metrics)
             self.metrics_port = await stack.enter_async_context(metrics)
             parts = [asyncio.create_task(part.run()) for part in (self._link, self._watch, self._users)]
-            log.info(
-                "ready",
-                extra={
-                    "node": self._config.node,
-                    "backend": self._backend.name,
-                    "port": port,
-                    "pid": os.getpid(),
-                },
-            )
+            who = {"node": self._config.node, "backend": self._backend.name, "port": port}
+            log.info("ready", extra={**who, "pid": os.getpid()})
             self.ready.set()
             await _until_one_ends(parts)
 

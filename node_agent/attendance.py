@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import BadArgument
@@ -65,6 +66,15 @@ class Register:
             job.clients, job.attendance = (), Attendance.UNKNOWN
             self._state.save()
             self._report(job)
+
+    def unplugged(self, job: Job, pids: Sequence[int]) -> AbstractAsyncContextManager[None]:
+        """Keep *pids* off the socket of *job* in the block: a connection cannot be saved with its process.
+
+        Callers of v1alpha1 keep theirs, since they would not call again.
+        """
+        if job.attempt in self._callers:
+            return nullcontext()
+        return sessions.unplugged(self._folder(job.job_id) / "socket", pids)
 
     async def notice(self, job: Job, pids: Sequence[int]) -> None:
         """Look at *job*, whose processes are *pids*, again and again."""

@@ -23,6 +23,7 @@ OLDEST = (4, 1)
 _VERSION = re.compile(r"Version:\s*(\d+)\.(\d+)\S*")
 _PROBE_S = 10.0
 _LAST_ERRORS = 2
+_NAMELESS = "1048576G"  # open files without a name are saved too up to this size: state that was spilled
 _TAKEN = re.compile(r"Can't fork for \d+: File exists")
 _TAKEN_S, _AGAIN_S = 10.0, 0.25
 _SHARED_SESSION = "shell-job"  # a file that tells a restore what its dump was told
@@ -69,6 +70,7 @@ class Criu:
         SIGCONT lets it go on. Raises `CriuFailed`; then it runs on.
         """
         arguments = ["dump", "--tree", str(pid), "--leave-stopped", *self._common(folder, "dump.log")]
+        arguments += ["--ghost-limit", _NAMELESS]
         if os.getsid(pid) != pid:
             (folder / _SHARED_SESSION).touch()
         await self._checked([*arguments, *_session(folder)], folder / "dump.log")

@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import InterleaveError, SlurmFailed, WrongState
@@ -54,6 +55,8 @@ class Drains:
         self._tell = tell
         self._report = report
         self._registered = registered
+        # Ends the connections that processes of a job have to its socket, and keeps them off in the block.
+        self.unplugged: Callable[[Job, Sequence[int]], AbstractAsyncContextManager[None]] = _left_alone
 
     async def save(self, order: pb.Drain) -> pb.DrainUpdate:
         """Save a job's processes, have it requeued, and tell how it went; if badly, the job runs on."""
@@ -132,7 +135,8 @@ class Drains:
         request = job.request
         folder = self._images.begin(job.job_id)
         try:
-            await self._criu.dump(root, folder)
+            async with self.unplugged(job, list(_tree(root))):
+                await self._criu.dump(root, folder)
             image = self._images.finish(
                 Image(
                     job.job_id,
@@ -210,6 +214,10 @@ def _root(job_id: str, uid: int) -> int:
 def _is_marked(pid: int) -> bool:
     """Tell whether it was started by `interleave run`, or by what that started."""
     return processes.variables(pid).get("INTERLEAVE_RUN") == "1"
+
+
+def _left_alone(_job: Job, _pids: Sequence[int]) -> AbstractAsyncContextManager[None]:
+    return contextlib.nullcontext()
 
 
 def _tree(root: int) -> Iterator[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,63 @@ for number in itertools.count(1):
         assert child.poll() is None
         child.kill()
         sys.exit(7)
+"""
+
+# Moves its own state, and saves on disk where it is told to, as the torch backend does.
+SPILLER = """
+import itertools, mmap, os, sys, tempfile, time
+import numpy as np
+from slurm_interleave.client import Interleaver
+from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.workload import Workload
+
+secret = np.frombuffer(os.urandom(4 << 20), np.uint8)
+
+class State:
+    tags, can_discard, spills, arena_bytes = (), False, True, 0
+
+    def __init__(self):
+        self.buffer = SimDevice.open().put(secret)
+
+    def suspend(self, tags, *, discard):
+        if self.buffer is None:
+            return
+        [folder] = [tag[len("spill:"):] for tag in tags if tag.startswith("spill:")]
+        self.file = tempfile.TemporaryFile(dir=folder)
+        self.file.write(self.buffer.get().tobytes())
+        self.file.flush()
+        self.map = mmap.mmap(self.file.fileno(), secret.nbytes)
+        self.buffer.free()
+        self.buffer = None
+
+    def resume(self, tags):
+        if self.buffer is None:
+            self.buffer = SimDevice.open().put(np.frombuffer(self.map[:], np.uint8))
+            self.file.close()
+
+turns = Interleaver.from_env()
+with turns.turn("load"):
+    state = State()
+    workload = Workload.from_env(state)
+print("loaded", flush=True)
+while not os.path.exists(sys.argv[1] + ".go"):
+    time.sleep(0.1)
+for number in itertools.count(1):
+    with turns.turn("count"):
+        right = np.array_equal(state.buffer.get(), secret)
+        print("counts", number, "right" if right else "wrong", flush=True)
+    time.sleep(0.2)
+    if os.path.exists(sys.argv[1]):
+        sys.exit(7)
+"""
+PARTNER = """
+import numpy as np
+from slurm_interleave.client import Interleaver
+from slurm_interleave.client.sim import SimDevice
+
+with Interleaver.from_env().turn("once"):
+    SimDevice.open().put(np.ones(10))
+print("had its turn", flush=True)
 """
 
 
@@ -68,8 +126,8 @@ def drain(lab: LocalLab) -> subprocess.CompletedProcess[str]:
 
 
 def counts(lab: LocalLab, job: str) -> list[int]:
-    lines = [line.split() for line in lab.output(job).splitlines()]
-    return [int(words[1]) for words in lines if words[:1] == ["counts"]]
+    """Return what it counts; of a line that is on its way nothing."""
+    return [int(number) for number in re.findall(r"^counts (\d+) ", lab.output(job), re.MULTILINE)]
 
 
 def test_a_drained_job_goes_on_where_it_was_when_it_starts_again(lab: LocalLab, tmp_path: Path) -> None:
@@ -129,3 +187,28 @@ def test_an_image_that_cannot_be_restored_is_kept_aside_and_the_job_begins_anew(
     assert counts(lab, job)[0] == 1
     assert "cannot resume, so it begins from the start: criu restore failed" in lab.output(job)
     assert (tmp_path / "images" / f".{job}.failed" / "restore.log").exists()
+
+
+def test_a_job_whose_state_is_on_the_nodes_disk_takes_it_along(tmp_path: Path) -> None:
+    end, spill = tmp_path / "end", tmp_path / "spill"
+    spill.mkdir()
+    settings = {"criu": CRIU, "image_dir": str(tmp_path / "images")}
+    settings |= {"spill_dir": str(spill), "host_memory_gib": 1 / 1024}
+    with LocalLab.start(config={"agent": settings}) as lab:
+        command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", SPILLER, str(end)]
+        job = lab.submit(command, group="demo", name=NAME)
+        assert wait_until(lambda: "loaded" in lab.output(job), 20), lab.output(job) + lab.logs("agent-local")
+        partner = lab.submit([sys.executable, "-c", PARTNER], group="demo", name=f"{NAME}-partner")
+        assert lab.wait(partner) == 0, lab.output(partner) + lab.logs("agent-local")
+
+        done = drain(lab)
+
+        assert done.returncode == 0, done.stderr + lab.logs("agent-local")
+        assert lab.wait(job) == 128 + signal.SIGKILL
+        (tmp_path / "end.go").touch()
+        lab.submit(command, group="demo", again=job)
+        assert wait_until(lambda: len(counts(lab, job)) > 3, 30), lab.output(job) + lab.logs("agent-local")
+        end.touch()
+        assert lab.wait(job) == 7
+        assert lab.output(job).count("right") == len(counts(lab, job))
+        assert "wrong" not in lab.output(job)
