@@ -148,6 +148,22 @@ async def endless_work(stand: Stand) -> Figures:
     }
 
 
+async def cancelled(stand: Stand) -> Figures:
+    """A snapshot that is told to stop while it is under way leaves the process running."""
+    process = stand.start(f"{stand.devices[0]}:{stand.mib(2048)}")
+    before = process.ask("hash")
+    target = Target(JOB, tuple(stand.devices), DEADLINE_S)
+    moving = asyncio.create_task(stand.moves.snapshot(target))
+    await asyncio.sleep(0.05)
+    start = time.monotonic()
+    target.stop.set()
+    outcome = await moving
+    seconds = time.monotonic() - start
+    if outcome.context is not Context.RESIDENT or process.ask("hash") != before:
+        raise Wrong(f"it was not left as it was: {outcome}")
+    return {"seconds": seconds, "error": outcome.error}
+
+
 async def forked_child(stand: Stand) -> Figures:
     """Whether memory comes free though a child that was forked keeps the device's files open."""
     process = stand.start(f"{stand.devices[0]}:4")
@@ -199,6 +215,7 @@ CASES = (
     calls_wait_and_threads_go_on,
     other_device,
     forked_child,
+    cancelled,
     endless_work,
     killed_helper,
 )
