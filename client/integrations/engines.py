@@ -43,10 +43,11 @@ class MovedEngine(ABC):
                 self._away = False
 
     def close(self) -> None:
-        """Take no more commands, and come back."""
+        """Take no more commands; within a turn come back, else stay away: the devices are another job's."""
         if self.workload is not None:
             self.workload.close()
-        self.resume(())
+        if self._busy():
+            self.resume(())
 
     @abstractmethod
     def _leave(self, *, discard: bool) -> None:

@@ -103,17 +103,28 @@ class Holds(Interleaver):
 
 
 def test_an_engine_sleeps_and_wakes_once_however_often_it_is_told() -> None:
-    llm = Llm()
-    engine = vllm.attach(llm, Holds())
+    llm, holds = Llm(), Holds()
+    engine = vllm.attach(llm, holds)
 
     for _ in range(2):
         engine.suspend((), discard=False)
     for _ in range(2):
         engine.resume(())
     engine.suspend((), discard=True)
+    holds.held = True
     engine.close()
 
     assert llm.calls == ["sleep 1", "wake_up", "sleep 2", "wake_up"]
+
+
+def test_an_engine_that_is_closed_out_of_turn_stays_off_the_devices() -> None:
+    llm = Llm()
+    engine = vllm.attach(llm, Holds())
+    engine.suspend((), discard=False)
+
+    engine.close()
+
+    assert llm.calls == ["sleep 1"]
 
 
 def test_an_engine_at_work_is_not_moved() -> None:
@@ -147,7 +158,8 @@ async def test_an_asynchronous_engine_is_told_in_its_loop_and_finishes_its_reque
     engine = vllm.attach(llm, Holds(), loop=asyncio.get_running_loop())
 
     await asyncio.to_thread(engine.suspend, (), discard=False)
-    await asyncio.to_thread(engine.close)
+    await asyncio.to_thread(engine.resume, ())
+    engine.close()
 
     assert llm.calls == [slept, "wake_up"]
 
@@ -166,6 +178,7 @@ def test_sglang_releases_and_resumes_in_pairs() -> None:
     engine.resume(())
     for _ in range(2):
         engine.suspend((), discard=False)
+    engine.resume(())
     engine.close()
 
     assert saver.calls == ["release", "resume"]
