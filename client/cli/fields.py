@@ -71,6 +71,10 @@ def bytes_in(unit: str) -> Kind:
     return Kind(lambda value: f"{value / size:.2f}{unit}", lambda value: f"{value / size:.2f}{unit}", int)
 
 
+def _hours(value: float, digits: int) -> float:
+    return round(value / 3600, digits) + 0.0  # what is added makes a negative zero a plain one
+
+
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}%"
 
@@ -92,9 +96,9 @@ MAYBE_SECONDS = Kind(
     lambda value: None if value is None else round(value, 3),
 )
 HOURS = Kind(
-    lambda value: f"{value / 3600:.3f}",
-    lambda value: f"{value / 3600:.6f}",
-    lambda value: round(value / 3600, 6),
+    lambda value: f"{_hours(value, 3):.3f}",
+    lambda value: f"{_hours(value, 6):.6f}",
+    lambda value: _hours(value, 6),
 )
 PERCENT = Kind(_percent, _percent, lambda value: None if value is None else round(100 * value, 2))
 TIME = Kind(

@@ -54,6 +54,8 @@ def follow(config: str | None, address: str | None, group: str) -> Generator[Gro
                     connected, away = True, False
                     if item is not None:
                         groups.take(item[0], whole=item[1])
+                        if group and item[1] and not groups.now:
+                            click.echo(f"group {group} is not known, or not to you; waiting for it", err=True)
                     yield groups if item else None
             except grpc.RpcError as error:
                 if not (connected and isinstance(domain_error(error, ""), Unreachable)):

@@ -124,7 +124,9 @@ def _nodes(nodes: Sequence[pb.NodeStatus]) -> str:
 
 
 def _table(columns: Sequence[Column[Item]], items: Sequence[Item]) -> str:
-    head = "".join(f"<th{_side(column)}>{_safe(column.name)}</th>" for column in columns)
+    head = "".join(
+        f'<th{_side(column)} title="{_safe(column.help)}">{_safe(column.name)}</th>' for column in columns
+    )
     body = "".join(
         "<tr>"
         + "".join(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_interleave.client.cli import render
 from slurm_interleave.client.cli.columns import COLUMNS, DEFAULT_FORMAT
-from slurm_interleave.client.cli.fields import by_name, bytes_text, parse_format, seconds
+from slurm_interleave.client.cli.fields import HOURS, by_name, bytes_text, parse_format, seconds
 from slurm_interleave.client.cli.rows import Row, of_slice, per_job
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.core.states import LIVE_SLICES, SliceState
@@ -229,3 +229,8 @@ def test_seconds_are_shown_with_four_digits(value: float, text: str) -> None:
 )
 def test_bytes_are_shown_as_sacct_shows_memory(value: int, text: str) -> None:
     assert bytes_text(value) == text
+
+
+@pytest.mark.parametrize("value", [-0.0, -0.0001, 0.0001])
+def test_next_to_no_hours_are_none_and_not_less(value: float) -> None:
+    assert (HOURS.table(value), HOURS.parsable(value), str(HOURS.json(value))) == ("0.000", "0.000000", "0.0")

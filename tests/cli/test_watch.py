@@ -130,6 +130,16 @@ def test_a_reader_who_is_gone_ends_it_although_nothing_changes() -> None:
         assert process.stderr.read() == ""
 
 
+def test_that_a_group_is_not_known_yet_is_said_while_it_is_waited_for() -> None:
+    orchestrator = GivenOrchestrator(reply=pb.StatusReply())
+    with served(orchestrator) as address, watching(address, "--noheader", "demo") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "group demo is not known, or not to you; waiting for it\n"
+
+        orchestrator.news.put(pb.WatchUpdate(groups=[group("warm", "17")]))
+        assert words(process)[:3] == ["demo", "warm", "17"]
+
+
 @pytest.mark.parametrize("reachable", [True, False])
 def test_a_refusal_or_no_orchestrator_at_first_is_one_line(reachable: bool) -> None:
     orchestrator = GivenOrchestrator(refusal=(grpc.StatusCode.UNAUTHENTICATED, "who?", "NotAuthenticated"))
