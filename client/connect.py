@@ -32,6 +32,8 @@ CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
+    # The status of ten thousand members on many nodes is more than the 4 MiB that gRPC takes by itself.
+    ("grpc.max_receive_message_length", 64 << 20),
 )
 Metadata = tuple[tuple[str, str], ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, TypeVar
@@ -35,6 +35,7 @@ _INDEX_MAX = 1 << 16
 _USES_MAX = 1 << 16
 _NODES_MAX = 1 << 14
 _GROUPS_MAX = 64
+_MESSAGE_MAX = 2 << 20  # half of what clients take that set no limit
 _INT64_MAX = (1 << 63) - 1
 _NAMES_MAX = 1000
 _Values = TypeVar("_Values", bound=Sequence[Any])
@@ -228,12 +229,17 @@ def slice_filter(request: pb.ListSlicesRequest, uid: int | None) -> SliceFilter:
     )
 
 
-def slice_page(page: Sequence[Slice | Day]) -> pb.SlicePage:
-    """Return a page of the report."""
-    return pb.SlicePage(
+def slice_pages(page: Sequence[Slice | Day]) -> Iterator[pb.SlicePage]:
+    """Yield a page of the report, in parts where it is more than any gRPC client takes in one message."""
+    message = pb.SlicePage(
         slices=[wire_slice(row) for row in page if isinstance(row, Slice)],
         days=[wire_day(row) for row in page if isinstance(row, Day)],
     )
+    if message.ByteSize() <= _MESSAGE_MAX or len(page) == 1:
+        yield message
+        return
+    for part in (page[: len(page) // 2], page[len(page) // 2 :]):
+        yield from slice_pages(part)
 
 
 def wire_slice(row: Slice) -> pb.Slice:

@@ -23,7 +23,7 @@ from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.events import CancelMoves, Draining, Revoke
 from slurm_interleave.orchestrator.links import Link, Links
 from slurm_interleave.orchestrator.placement.audit import Audit, Difference
-from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, slice_page, time_left
+from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, slice_pages, time_left
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
 from slurm_interleave.sql.rows import Key, Part
@@ -228,7 +228,8 @@ class InterleaveService(rpc.InterleaveServicer):
         wanted = slice_filter(request, None if caller.operator else caller.uid)
         async with contextlib.aclosing(self._arbiter.slices(wanted, summed=request.summed)) as pages:
             async for page in pages:
-                yield slice_page(page)
+                for part in slice_pages(page):
+                    yield part
 
     async def _caller(self, method: str, request: Message, context: Any) -> Caller:
         return await self._gate.identify(
