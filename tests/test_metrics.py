@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,37 @@ def test_promtool_takes_what_the_dashboard_asks_for(tmp_path: Path) -> None:
     checked = promtool("check", "rules", file)
 
     assert checked.returncode == 0, checked.stderr
+
+
+def test_grafana_s_own_types_know_all_that_the_dashboard_says() -> None:
+    pytest.importorskip("grafana_foundation_sdk", reason="it needs Python 3.11")
+    from grafana_foundation_sdk.cog import encoder, plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    plugins.register_default_plugins()
+    read = json.loads(encoder.JSONEncoder().encode(Dashboard.from_json(dashboard())))
+
+    assert list(unlike(dashboard(), read)) == []
+    assert list(unlike({"panels": [{"titel": "a"}]}, read)) == [".panels: other length"]
+    assert list(unlike({"titel": "a", "title": 1}, read)) == [
+        ".titel: not known",
+        f".title: {read['title']!r}",
+    ]
+
+
+def unlike(said: Any, read: Any, at: str = "") -> Iterator[str]:
+    """Yield what of *said* is not in *read*, or otherwise."""
+    if isinstance(said, dict) and isinstance(read, dict):
+        for key, value in said.items():
+            yield from unlike(value, read[key], f"{at}.{key}") if key in read else [f"{at}.{key}: not known"]
+    elif isinstance(said, list) and isinstance(read, list):
+        if len(said) != len(read):
+            yield f"{at}: other length"
+            return
+        for number, pair in enumerate(zip(said, read, strict=True)):
+            yield from unlike(*pair, f"{at}[{number}]")
+    elif said != read:
+        yield f"{at}: {read!r}"
 
 
 def test_the_panels_of_the_dashboard_do_not_lie_on_each_other() -> None:
