@@ -180,7 +180,15 @@ _OPTIONS = (
         "--jobs",
         multiple=True,
         metavar="ID,...",
-        help="Only these jobs, of whatever day: 123, 123-130, 123_[1-3] of an array, 123+0 of several.",
+        help="Only these jobs, of whatever day: 123, 123-130, 123_[1-3] of an array, "
+        "123+0 of a heterogeneous job.",
+    ),
+    click.option(
+        "-a",
+        "--allusers",
+        is_flag=True,
+        expose_value=False,
+        help="As without it: all jobs that you may see.",
     ),
     click.option("-u", "--user", multiple=True, metavar="USER,...", help="Only these users' jobs."),
     click.option("-A", "--accounts", multiple=True, metavar="ACCOUNT,...", help="Only of these accounts."),

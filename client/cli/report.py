@@ -37,6 +37,7 @@ _FORMATS = ("json_", "yaml", "csv_")
     metavar="FIELD[%WIDTH],...",
     help="Fields to show, a negative width to align left; SINTERLEAVE_FORMAT if not given.",
 )
+@click.option("-l", "--long", "long_", is_flag=True, help="All fields.")
 @click.option("-X", "--allocations", is_flag=True, help="One line for each job, summed, not for each slice.")
 @click.option(
     "--summary",
@@ -85,9 +86,9 @@ def _given(parameter: str) -> bool:
 def _fields(
     chosen: str | None, columns: Sequence[Column[Item]], default: str, options: dict[str, Any]
 ) -> list[Field[Item]]:
-    if options["json_"] or options["yaml"]:
+    if options["json_"] or options["yaml"] or options["long_"]:
         default = ",".join(column.name for column in columns)
-    fields = parse_format(chosen or default, by_name(columns))
+    fields = parse_format(default if options["long_"] else chosen or default, by_name(columns))
     unit = options["units"]
     return [_in_unit(field, unit) if unit and field.column.kind is BYTES else field for field in fields]
 

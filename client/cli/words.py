@@ -20,7 +20,7 @@ class OneOf(click.Choice[str]):
     """One of some words, in capital or small letters; of one that is mistyped the nearest is offered."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        super().__init__(list(words), case_sensitive=False)
+        super().__init__(list(words))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the word, or end with the nearest one and all others."""

@@ -121,6 +121,18 @@ def test_json_has_every_field_unless_some_are_named(call: Call, orchestrator: Gi
     assert len(everything) == len(orchestrator.slices)
 
 
+def test_long_has_every_field_and_all_users_are_all_that_may_be_seen(
+    call: Call, orchestrator: GivenOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINTERLEAVE_FORMAT", "JobID")
+
+    long = call(main, "-l", "-a", "-P", "-S", "2025-06-01")
+
+    assert long.lines[0].split("|") == [column.name for column in COLUMNS]
+    assert len(long.lines) == 1 + len(two_jobs())
+    assert not orchestrator.requests[0].users
+
+
 def test_the_format_of_the_environment_yields_to_the_flag(
     call: Call, orchestrator: GivenOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
