@@ -1,10 +1,13 @@
-"""What is installed: every package, and a client without extras."""
+"""What is installed: every package, and a client without extras, at both ends of what it allows."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +18,22 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("client", "orchestrator", "sql", "node_agent")
 # Of modules that the client needs nothing else may be there.
 BASE = ("grpc", "google", "typing_extensions")
+PYTHONS = range(10, 15)  # 3.10 to 3.14
+# The oldest that are not yanked, and of grpcio the oldest that is built for this Python.
+OLDEST_PROTOBUF = "5.29.1"
+OLDEST_GRPCIO = {13: "1.66.2", 14: "1.75.1"}
+ANY_OLDEST_GRPCIO = "1.62.0"
+TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "typing_extensions")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of a copy of this tree, so that no build folder is left in it."""
     folder, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    for name in filter(None, tracked.stdout.split("\0")):
-        if name.partition("/")[0] in (*PARTS, "pyproject.toml", "README.md", "LICENSE"):
-            source, target = ROOT / name, folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_file():
-                target.write_bytes(source.read_bytes())
+    for name in PARTS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
     argv = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", f"--wheel-dir={out}", "."]
     built = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=100)
     if built.returncode and "No matching distribution" in built.stderr:
@@ -113,3 +113,57 @@ import slurm_interleave.node_agent.hook
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == "[interleave] not in an interleaved job: acquire and yield do nothing\n"
+
+
+def pythons() -> list[tuple[int, str]]:
+    """Return the Pythons here that can make an environment, oldest first: minor version and program."""
+    found = {sys.version_info.minor: sys.executable}
+    for minor in PYTHONS:
+        beside = sorted((Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/python3"))
+        for program in [shutil.which(f"python3.{minor}"), *map(str, beside)]:
+            if program and minor not in found and _usable(program, minor):
+                found[minor] = program
+    return sorted(found.items())
+
+
+def _usable(program: str, minor: int) -> bool:
+    check = f"import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, {minor}))"
+    return subprocess.run([program, "-I", "-c", check], capture_output=True, check=False).returncode == 0
+
+
+def _pip(python: Path, *arguments: str) -> str:
+    argv = [str(python), "-m", "pip", *arguments]
+    environ = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, env=environ, check=False)
+    if done.returncode and "No matching distribution" in done.stderr and os.environ.get("CI") != "true":
+        pytest.skip(f"nothing can be installed here: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module", params=["oldest", "newest"])
+def end(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The Python of an environment of the wheel and what it needs: the oldest or the newest of everything."""
+    minor, program = pythons()[0 if request.param == "oldest" else -1]
+    folder = tmp_path_factory.mktemp(request.param)
+    subprocess.run([program, "-m", "venv", str(folder / "venv")], check=True, capture_output=True)
+    python, limits = folder / "venv" / "bin" / "python", folder / "limits"
+    oldest = f"grpcio=={OLDEST_GRPCIO.get(minor, ANY_OLDEST_GRPCIO)}\nprotobuf=={OLDEST_PROTOBUF}\n"
+    limits.write_text(oldest if request.param == "oldest" else "")
+    _pip(python, "install", "--quiet", f"--constraint={limits}", str(wheel))
+    yield python
+    shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(400)
+def test_at_both_ends_the_client_needs_grpc_and_protobuf_alone_and_passes_its_tests(end: Path) -> None:
+    there = {line.partition("==")[0].lower() for line in _pip(end, "freeze").splitlines() if "==" in line}
+    assert there - {"typing_extensions"} == {"grpcio", "protobuf"}  # newer grpcio brings the first
+
+    _pip(end, "install", "--quiet", *TOOLS)
+    argv = [str(end), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/client", "tests/test_wire.py"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr

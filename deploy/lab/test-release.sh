@@ -14,4 +14,5 @@ export INTERLEAVE_PIECES
 rm -f "$INTERLEAVE_PIECES"
 # Databases are the same in all releases; `make test` has them.
 exec .venv/bin/python -m pytest -q -m 'not mariadb and not postgresql' \
-    ${*:-tests/slurm_plugin tests/placement tests/slurm tests/lab/test_lab.py tests/lab/test_interleaved_jobs.py}
+    ${*:-tests/slurm_plugin tests/placement tests/slurm tests/lab/test_lab.py tests/lab/test_interleaved_jobs.py \
+        tests/test_packaging.py}
