@@ -10,6 +10,7 @@ from itertools import combinations
 from slurm_interleave.orchestrator.pairing.choice import Candidate, PairingRules, Rater, choose, in_words
 from slurm_interleave.orchestrator.pairing.profile import Profile
 
+_REMEMBERED = 100_000
 AUTO = "auto"  # as a group's name: with whom it fits, of those who asked for that too
 
 
@@ -52,6 +53,7 @@ class Advice:
 
     def __post_init__(self) -> None:
         self._rater = Rater(self.rules)
+        self._worth: dict[tuple[Sharer, ...], Worth] = {}
 
     def context_bytes(self, job: Sharer) -> int:
         """Return what the saved state of *job* takes on each of its nodes; 0: not known."""
@@ -59,7 +61,14 @@ class Advice:
         return profile.context_bytes if profile is not None else 0
 
     def worth(self, jobs: Sequence[Sharer]) -> Worth:
-        """Return what becomes of *jobs* as one group."""
+        """Return what becomes of *jobs* as one group; remembered, since those who wait ask in each round."""
+        if len(self._worth) > _REMEMBERED:
+            self._worth.clear()
+        if tuple(jobs) not in self._worth:
+            self._worth[tuple(jobs)] = self._rated(jobs)
+        return self._worth[tuple(jobs)]
+
+    def _rated(self, jobs: Sequence[Sharer]) -> Worth:
         for one, other in combinations(jobs, 2):
             if why := self.rules.apart(one.account, other.account):
                 return Worth(why=why)

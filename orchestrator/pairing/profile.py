@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import groupby
 from typing import Any
 
@@ -38,7 +38,7 @@ class Profile:
     nodes: int = 1
     devices: int = 1
     """On each node."""
-    turns: float = 0.0
+    turns: float = field(default=0.0, compare=False)
     """From how many it was learned, older ones counting less; 0: declared."""
 
     def __post_init__(self) -> None:

@@ -120,7 +120,8 @@ class PlacementHelper:
         memory = {node.name: node.host_bytes for node in nodes}
         groups = Groups(self._config.groups, sharers(jobs), self._advice(), host_bytes=memory)
         groups.partners = await self._pairing.partners(groups, pending, book.values())
-        made = plan(pending, book.values(), nodes, self._config.lanes, groups, shut)
+        lanes = self._config.lanes
+        made = await asyncio.to_thread(plan, pending, list(book.values()), nodes, lanes, groups, shut)
         todo.place += [Seated(p, *jobs[p.job_id]) for p in made if p.job_id in jobs]
         await self._placing.do(todo)
         await self._split([p.job_id for p in made if p.job_id not in jobs], jobs)

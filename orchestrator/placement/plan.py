@@ -8,12 +8,13 @@ belongs to one of them until its last member leaves.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
 from slurm_interleave.orchestrator.pairing.advice import AUTO
+from slurm_interleave.orchestrator.placement.auto import Auto
 from slurm_interleave.orchestrator.placement.groups import Groups
 
 Owner = tuple[str, str]  # group and role
@@ -96,11 +97,12 @@ def plan(
     place, refuses it.
     """
     table, groups, made = _Table(nodes, lanes, closed), groups or Groups(), list(book)
+    auto = Auto(groups, table.join_now)
     booked = len(made)
     for placement in made:
         _take(placement, table, groups)
     for jobs in _batches(pending):
-        found = _seat(jobs, table, groups)
+        found = _seat(jobs, table, auto)
         if len(found) == len(jobs):
             made += found
         elif found:  # seats are only taken in a table: make it anew
@@ -109,6 +111,7 @@ def plan(
             table = _Table(nodes, lanes, closed)
             for placement in made:
                 table.seat(placement)
+            auto = Auto(groups, table.join_now)
     return made[booked:]
 
 
@@ -120,7 +123,7 @@ def _batches(pending: Iterable[Pending]) -> list[list[Pending]]:
     return list(batches.values())
 
 
-def _seat(jobs: Iterable[Pending], table: _Table, groups: Groups) -> list[Placement]:
+def _seat(jobs: Iterable[Pending], table: _Table, auto: Auto) -> list[Placement]:
     """Return the places of *jobs*, up to the first that finds none.
 
     No two components share a node: while Slurm looks when all can start together, it gives each whole nodes.
@@ -128,38 +131,14 @@ def _seat(jobs: Iterable[Pending], table: _Table, groups: Groups) -> list[Placem
     found: list[Placement] = []
     for job in sorted(jobs, key=lambda job: not job.choosy):
         apart = replace(job, avoid=job.avoid.union(*(placement.nodes for placement in found)))
-        options = _options(apart, table, groups) if job.group == AUTO else [apart]
-        places = (None if groups.refusal(option) else table.find(option) for option in options)
+        options = auto.options(apart) if job.group == AUTO else [apart]
+        places = (None if auto.groups.refusal(option) else table.find(option) for option in options)
         place = next(filter(None, places), None)
         if place is None:
             break
-        _take(place, table, groups)
+        _take(place, table, auto.groups)
         found.append(place)
     return found
-
-
-def _options(job: Pending, table: _Table, groups: Groups) -> Iterator[Pending]:
-    """Yield a job that asked for any group in those that it may be in, the best first.
-
-    Best is where all who wait are best off, then what saves the most with it, then a group of its own.
-    """
-    own, best = f"{AUTO}-{job.job_id}", groups.partners.get(job.job_id, "")
-    if best == own:
-        yield replace(job, group=own)
-    good: list[tuple[tuple[bool, float], Pending]] = []
-    bad: list[str] = []
-    for name in groups.found():
-        member = replace(job, group=name)
-        if not groups.refusal(member) and (place := table.join(member)) and table.present(place.nodes):
-            worth = groups.worth(member, place)
-            if worth.why:
-                bad.append(f"{name}: {worth.why}")
-            else:
-                good.append(((name != best, -worth.gain), member))
-    yield from (member for _, member in sorted(good, key=lambda one: one[0]))
-    if best != own:
-        yield replace(job, group=own)
-    groups.no_good(job, bad)
 
 
 def _take(placement: Placement, table: _Table, groups: Groups) -> None:
@@ -220,6 +199,11 @@ class _Table:
         """Return a place for the job that it can start in now."""
         found = None if job.job_id in self.seated else self.join(job) or self.open(job)
         return found if found and self.present(found.nodes) else None
+
+    def join_now(self, job: Pending) -> Placement | None:
+        """Return the same place, if the job can start in it now."""
+        place = self.join(job)
+        return place if place and self.present(place.nodes) else None
 
     def present(self, nodes: Iterable[str]) -> bool:
         """Tell whether the agents of all *nodes* are connected."""
