@@ -211,17 +211,20 @@ class Interleaver:
         *groups*: of these alone (None: all that are held). Raises `StaleLease` if a lease had been taken back
         in the meantime.
         """
+        self._yield(groups)
+
+    def _yield(self, groups: Sequence[str] | None = None, *, pause: bool = False) -> None:
         with self._lock, contextlib.ExitStack() as each, self._held.lock:
             leases = self._held.drop(self._groups(groups) if groups else None)
             for group, lease in leases.items():
                 # One that fails keeps no other from being ended.
-                each.callback(self._yield_one, group, lease)
+                each.callback(self._yield_one, group, lease, pause)
             for group in self._notices.keys() & leases.keys():
                 self._notices[group].held(held=False)
 
-    def _yield_one(self, group: str, lease: Lease) -> None:
+    def _yield_one(self, group: str, lease: Lease, pause: bool) -> None:
         if self._session is not None:
-            self._session.yield_lease(lease.epoch, group, lease.call)
+            self._session.yield_lease(lease.epoch, group, lease.call, pause=pause)
 
     def _yield_quietly(self, groups: Sequence[str]) -> None:
         """Yield after another error, which is not to be replaced by one of the yield."""
@@ -239,7 +242,7 @@ class Interleaver:
             groups, lease = self._held.groups(), self.lease
             if lease is None or not self.should_yield:
                 return False
-            self.yield_()
+            self._yield(pause=True)
             self.acquire(lease.phase, timeout, groups)
             return True
 

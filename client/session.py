@@ -123,15 +123,16 @@ class Session:
             time.sleep(pause if left is None else min(pause, left))
             attempt += 1
 
-    def yield_lease(self, epoch: int, group: str = "", call: str = "") -> int:
+    def yield_lease(self, epoch: int, group: str = "", call: str = "", *, pause: bool = False) -> int:
         """End the lease and return how many wait. If the orchestrator is away, deliver it later, by a thread.
 
-        Without *group* and *call*: of the member's, as the last acquire was told of it.
+        Without *group* and *call*: of the member's, as the last acquire was told of it. *pause*: the phase
+        goes on with the next one; what is delivered later says nothing of that.
 
         Raises `StaleLease` if the lease had been taken back.
         """
         try:
-            return self._yield_once(epoch, group, call=call)
+            return self._yield_once(epoch, group, call=call, pause=pause)
         except grpc.RpcError as error:
             domain = domain_error(error, self.member.address)
             if not isinstance(domain, Unreachable) and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -207,12 +208,15 @@ class Session:
             )
             thread.start()
 
-    def _yield_once(self, epoch: int, group: str = "", name: str = "", call: str = "") -> int:
+    def _yield_once(
+        self, epoch: int, group: str = "", name: str = "", call: str = "", *, pause: bool = False
+    ) -> int:
         request = pb.YieldRequest(
             job_id=self.member.job_id,
             group=group or self.member.group,
             epoch=epoch,
             call=name or call or self.heard_by,
+            pause=pause,
         )
         reply = self._stub().Yield(request, timeout=_YIELD_TRY_S, metadata=self._credentials(name))
         return int(reply.pending_waiters)

@@ -154,9 +154,11 @@ class Arbiter:
         finally:
             self._watchers.discard(watcher)
 
-    async def yield_lease(self, job_id: str, group: str, epoch: int, call: str = "") -> int:
+    async def yield_lease(
+        self, job_id: str, group: str, epoch: int, call: str = "", *, pause: bool = False
+    ) -> int:
         """End a lease, if no acquire after *call* was told of it; return how many it kept waiting."""
-        commands = await self.tell(ev.Yield(self._clock(), job_id, group, epoch, call))
+        commands = await self.tell(ev.Yield(self._clock(), job_id, group, epoch, call, pause))
         return next(command.pending for command in commands if isinstance(command, cmd.Yielded))
 
     async def clear(

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from slurm_interleave.client.core.errors import ConfigError, DatabaseFailed, Replaced
-from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.client.core.states import YIELDS
 from slurm_interleave.sql import migrate, rows
 from slurm_interleave.sql import slices as reports
 from slurm_interleave.sql.days import added, day_of, pages
@@ -130,7 +130,7 @@ def last_yields_query() -> sa.Select[Any]:
         .where(
             slices.c.job_id == members.c.job_id,
             slices.c.group == members.c.group,
-            slices.c.state == SliceState.YIELDED,
+            slices.c.state.in_(YIELDS),
         )
         .order_by(slices.c.epoch.desc())
         .limit(1)

@@ -20,7 +20,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SHORT = {"PD": "WAITING", "W": "WAITING", "R": "RUNNING", "Y": "YIELDED", "JE": "JOB_ENDED", "RV": "REVOKED"}
-_SHORT |= {"AB": "ABANDONED", "F": "FAULTED"}
+_SHORT |= {"AB": "ABANDONED", "F": "FAULTED", "P": "PAUSED"}
 
 
 @dataclass(frozen=True)

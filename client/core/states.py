@@ -31,12 +31,14 @@ class SliceState(str, Enum):
     WAITING = "WAITING"  # in the queue
     RUNNING = "RUNNING"  # holds its devices now
     YIELDED = "YIELDED"  # ended by the job's own yield
+    PAUSED = "PAUSED"  # the same at a safe point: the phase goes on with the job's next turn
     JOB_ENDED = "JOB_ENDED"  # the job ended while it held the devices
     REVOKED = "REVOKED"  # taken back by an operator or a rule
     ABANDONED = "ABANDONED"  # the processes that held the devices were gone, while their job lived
     FAULTED = "FAULTED"  # the device state was lost
 
 
+YIELDS = frozenset({SliceState.YIELDED, SliceState.PAUSED})
 LIVE_SLICES = frozenset({SliceState.WAITING, SliceState.RUNNING})
 
 # What Slurm calls a job that has ended, by squeue(1); each user of it adds what is over for him too.

@@ -169,16 +169,18 @@ class WatchUpdate(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class YieldRequest(_message.Message):
-    __slots__ = ("job_id", "group", "epoch", "call")
+    __slots__ = ("job_id", "group", "epoch", "call", "pause")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     group: str
     epoch: int
     call: str
-    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., epoch: _Optional[int] = ..., call: _Optional[str] = ...) -> None: ...
+    pause: bool
+    def __init__(self, job_id: _Optional[str] = ..., group: _Optional[str] = ..., epoch: _Optional[int] = ..., call: _Optional[str] = ..., pause: bool = ...) -> None: ...
 
 class YieldReply(_message.Message):
     __slots__ = ("pending_waiters",)

@@ -130,7 +130,8 @@ class Calls:
             state.out.append(Yielded(state.book.depth(state.devices(key))))
             # Else it is late: its process may be gone, and another one of the job has the lease by now.
             if not event.call or event.call == (lease.heard_by or event.call):
-                state.end_lease(key, SliceState.YIELDED, event.at)
+                how = SliceState.PAUSED if event.pause else SliceState.YIELDED
+                state.end_lease(key, how, event.at)
         elif waiter is not None and waiter.told and event.epoch in (0, waiter.told):
             # Its lease was taken by a rule, and now it does not want it back.
             state.drop_waiter(key)

@@ -170,7 +170,7 @@ class Core:
     def _leases_ended(self, at: float) -> None:
         """Learn from the leases that ended, and save at once what is not wanted next."""
         ended, self.state.ended = self.state.ended, []
-        for key, lease, ended_at in ended:
+        for key, lease, ended_at, paused in ended:
             member = self.state.members.get(key)
             self.limits.ended(lease.epoch)
             self.state.granted_with.pop(key, None)
@@ -179,8 +179,9 @@ class Core:
                 continue
             held = max(ended_at - lease.granted, 0.0)
             self._policy.held(member.account, held * len(self.state.devices(key)), at)
-            self.habits.held(key, lease.phase, held, lease.switch_s if lease.switched else None)
-            self.habits.yielded(key, ended_at)
+            switch_s = lease.switch_s if lease.switched else None
+            self.habits.held(key, lease.phase, held, switch_s, paused=paused)
+            self.habits.yielded(key, ended_at, paused=paused)
             if self._save_at_once(key, at):
                 self.turns.evict(key, at)
 

@@ -150,6 +150,7 @@ class Yield:
     """A member gives its devices up; epoch 0 means whichever lease it holds.
 
     *call* names the acquire whose turn ends: if another was told of the same lease since, it goes on.
+    *pause*: at a safe point, and its phase goes on with its next turn.
     """
 
     at: float
@@ -157,6 +158,7 @@ class Yield:
     group: str
     epoch: int
     call: str = ""
+    pause: bool = False
 
 
 @dataclass(frozen=True)

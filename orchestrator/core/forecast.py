@@ -104,7 +104,8 @@ class Forecast:
         lease, state = self._state.leases[holder], self._state
         if holder.job_id in state.pauses.jobs or state.members[holder].fault:
             return NOT_KNOWN
-        return _rest_s(self._habits.hold(holder, lease.phase), at - lease.granted)
+        held_s = self._habits.held_before_s(holder) + at - lease.granted
+        return _rest_s(self._habits.hold(holder, lease.phase), held_s)
 
     def _turn(self, key: Key, at: float) -> Expected:
         waiter, devices = self._state.waiters[key], self._state.claimed_devices(key)

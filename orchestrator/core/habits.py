@@ -32,6 +32,8 @@ def _usual(lengths: Lengths) -> Usual | None:
 @dataclass
 class _Habit:
     yielded: float = 0.0
+    paused: bool = False  # it comes back at once, and its phase goes on
+    held_s: float = 0.0  # of that phase so far
     offs: Lengths = ()  # from a yield to the next acquire
     switches: Lengths = ()  # wall time of those before its grants
     holds: dict[str, Lengths] = field(default_factory=dict)  # by phase, and of all phases as `_ANY`
@@ -46,23 +48,33 @@ class Habits:
     def acquired(self, key: Key, at: float) -> None:
         """A member asks for its devices again."""
         habit = self._habits.setdefault(key, _Habit())
-        if habit.yielded:
+        if habit.yielded and not habit.paused:
             habit.offs = _with(habit.offs, at - habit.yielded)
-            habit.yielded = 0.0
+        habit.yielded, habit.paused = 0.0, False
 
-    def yielded(self, key: Key, at: float) -> None:
-        """A member gave its devices up."""
-        self._habits.setdefault(key, _Habit()).yielded = at
-
-    def held(self, key: Key, phase: str, held_s: float, switch_s: float | None) -> None:
-        """A lease ended; *switch_s*: the wall time of the switch before it, if there was one."""
+    def yielded(self, key: Key, at: float, *, paused: bool = False) -> None:
+        """A member gave its devices up; *paused*: at a safe point, to go on as soon as it may."""
         habit = self._habits.setdefault(key, _Habit())
+        habit.yielded, habit.paused = at, paused
+
+    def held(
+        self, key: Key, phase: str, held_s: float, switch_s: float | None, *, paused: bool = False
+    ) -> None:
+        """A lease ended; *switch_s*: the wall time of the switch before it, if there was one.
+
+        After a pause the phase goes on, and is as long as all its leases together.
+        """
+        habit = self._habits.setdefault(key, _Habit())
+        if switch_s is not None:
+            habit.switches = _with(habit.switches, switch_s)
+        habit.held_s = held_s = habit.held_s + held_s
+        if paused:
+            return
+        habit.held_s = 0.0
         for name in {phase, _ANY}:
             habit.holds[name] = _with(habit.holds.pop(name, ()), held_s)
         if len(habit.holds) > _PHASES:
             del habit.holds[next(name for name in habit.holds if name != _ANY)]
-        if switch_s is not None:
-            habit.switches = _with(habit.switches, switch_s)
 
     def forget(self, key: Key) -> None:
         """A member is gone."""
@@ -72,6 +84,10 @@ class Habits:
         """Return how long the member holds for *phase*; where that is new, how long for any."""
         holds = self._habits.get(key, _Habit()).holds
         return _usual(holds.get(phase) or holds.get(_ANY, ()))
+
+    def held_before_s(self, key: Key) -> float:
+        """Return for how long the member held in this phase before its last pause."""
+        return self._habits.get(key, _Habit()).held_s
 
     def switch(self, key: Key) -> Usual | None:
         """Return what a switch to the member takes."""
@@ -83,6 +99,8 @@ class Habits:
         Who has stayed away twice as long as it does at times has another habit now, which is not known.
         """
         habit = self._habits.get(key)
+        if habit is not None and habit.paused:
+            return habit.yielded
         off = _usual(habit.offs) if habit is not None and habit.yielded else None
         if habit is None or off is None:
             return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
-from slurm_interleave.client.core.states import Attendance, Context, SliceState
+from slurm_interleave.client.core.states import YIELDS, Attendance, Context, SliceState
 from slurm_interleave.orchestrator.core.attached import Asker, Attached
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse, Verb
@@ -22,6 +22,15 @@ from slurm_interleave.sql.rows import Key, Lease, Member, Part, Slice, Waiter
 OFF_DEVICE = frozenset({Context.NONE, Context.SAVED})
 # Not known to be off the device and not movable now.
 IN_MOTION = frozenset({Context.SAVING, Context.RESTORING, Context.UNKNOWN})
+
+
+class Ended(NamedTuple):
+    """A lease that ended, and whether its phase goes on."""
+
+    key: Key
+    lease: Lease
+    at: float
+    paused: bool
 
 
 class State:
@@ -53,7 +62,7 @@ class State:
         self.lingers: dict[Key, float] = {}  # until when a waiter lets the last holder come back
         self.took: dict[tuple[Key, Verb], float] = {}  # seconds that a context last took to move
         self.attended: dict[tuple[Key, str], tuple[Attendance, float]] = {}  # and since when
-        self.ended: list[tuple[Key, Lease, float]] = []  # leases that ended in this event
+        self.ended: list[Ended] = []  # leases that ended in this event
         self.leases: dict[Key, Lease] = {}
         self.yielded = dict(remembered.yielded)
         self.attached = Attached()
@@ -264,9 +273,9 @@ class State:
         self.touch(freed)
         for device in freed:
             del self.book.holders[device]
-        if state is SliceState.YIELDED:
+        if state in YIELDS:
             self.yielded[key] = lease.told or lease.epoch
-        self.ended.append((key, lease, at))
+        self.ended.append(Ended(key, lease, at, state is SliceState.PAUSED))
         self._emit(Drop(lease), key)
         shared = self._company.ended(key, self.devices(key), lease.requested, at)
         self._emit(Put(self.slice_of(key, lease, state, at, shared)), key)

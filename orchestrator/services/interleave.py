@@ -89,7 +89,7 @@ class InterleaveService(rpc.InterleaveServicer):
             await self._arbiter.abandon(job_id, group, name)
             return pb.YieldReply()
         call = parse_word(request.call, "call") if request.call else ""
-        pending = await self._arbiter.yield_lease(job_id, group, request.epoch, call)
+        pending = await self._arbiter.yield_lease(job_id, group, request.epoch, call, pause=request.pause)
         await asyncio.sleep(0)  # the next job's switch goes first
         return pb.YieldReply(pending_waiters=pending)
 

@@ -29,6 +29,7 @@ class FakeOrchestrator(rpc.InterleaveServicer):
         self.yields: queue.SimpleQueue[Callable[[Any], None]] = queue.SimpleQueue()
         self.asked: list[pb.AcquireRequest] = []
         self.yielded: list[int] = []
+        self.paused: list[int] = []  # those of them whose phase goes on
         self.tokens: set[str] = set()
         self.epoch = 0
         self.heard_yield = threading.Event()
@@ -75,6 +76,7 @@ class FakeOrchestrator(rpc.InterleaveServicer):
             self.yields.get_nowait()(context)
         self.ended.append((request.group, request.epoch, request.call))
         self.yielded.append(request.epoch)
+        self.paused += [request.epoch] * request.pause
         self.heard_yield.set()
         return pb.YieldReply(pending_waiters=2)
 

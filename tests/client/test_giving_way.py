@@ -48,7 +48,7 @@ def test_at_a_safe_point_it_gives_way_and_comes_back_in_its_phase(
         assert orchestrator.yielded == [1]
         assert [asked.phase for asked in orchestrator.asked] == ["train", "train"]
         assert not mine.should_yield, "that was another lease"
-    assert orchestrator.yielded == [1, 2]
+    assert (orchestrator.yielded, orchestrator.paused) == ([1, 2], [1])
 
 
 def test_what_was_told_before_the_grant_was_known_here_counts(

@@ -115,6 +115,19 @@ async def test_a_job_that_ends_while_it_waits_is_told(client: Client, n1: FakeAg
     assert await waiting == "JobEnded"
 
 
+async def test_a_turn_that_paused_at_a_safe_point_says_so_and_can_be_yielded_twice(
+    client: Client, n1: FakeAgent
+) -> None:
+    await n1.start("17")
+    lease = await client.granted("17")
+    pause = pb.YieldRequest(job_id="17", group="demo", epoch=lease.epoch, pause=True)
+
+    await client.ours.Yield(pause)
+    await client.ours.Yield(pause)
+
+    assert [row.state for row in await client.slices()] == ["PAUSED"]
+
+
 async def test_a_deadline_gives_the_place_up(client: Client, n1: FakeAgent) -> None:
     await client.granted("a")
 

@@ -236,6 +236,58 @@ def test_learned_lets_nobody_be_passed_for_longer_than_the_switch_is_worth() -> 
     assert [order.job_id for order in bench.operations] == ["B", "A"]
 
 
+def pauses(bench: Turns, every_s: float, count: int) -> list[str]:
+    """Let B come to safe points, where it gives way; return who holds after each."""
+    held = []
+    for _ in range(count):
+        bench.now += every_s
+        bench.yield_("B", pause=True)
+        bench.acquire("B")
+        bench.settle()
+        held += [job for job, _ in bench.holders()]
+    return held
+
+
+def test_learned_switches_at_a_safe_point_once_the_wait_was_worth_it() -> None:
+    bench = costly("A", "B")
+    bench.acquire("A")
+
+    assert pauses(bench, 10, 9) == ["B"] * 9  # no switch costs more than a twelfth of what came before
+    assert pauses(bench, 10, 1) == ["A"]
+
+
+def test_first_come_first_served_switches_at_the_first_safe_point() -> None:
+    bench = Turns(Rules(policy="fifo"))
+    for name in "AB":
+        bench.join(name)
+    bench.acquire("B")
+    bench.settle()
+    bench.acquire("A")
+
+    assert pauses(bench, 10, 1) == ["A"]
+
+
+def test_a_phase_with_safe_points_is_learned_as_one_and_says_nothing_of_breaks() -> None:
+    bench = costly("A", "B")
+    key, habits = Key("B", "g"), bench.core.habits
+    before = habits.hold(key, "")
+    for _ in range(5):
+        pauses(bench, 10, 3)
+        assert habits.held_before_s(key) == 30
+        bench.now += 10
+        bench.yield_("B")
+        bench.now += 7
+        bench.acquire("B")
+        bench.settle()
+
+    usual = habits.hold(key, "")
+    assert before is not None
+    assert usual is not None
+    assert (before.usual_s, usual.usual_s) == (1, 40)
+    bench.yield_("B")
+    assert habits.next_acquire(key, bench.now) == bench.now + 7
+
+
 @pytest.mark.parametrize("policy", ["learned", "least-switching"])
 def test_a_waiter_of_many_devices_is_woken_once_while_it_waits_for_the_last_holder(policy: str) -> None:
     bench = Turns(Rules(policy=policy))

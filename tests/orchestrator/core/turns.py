@@ -76,8 +76,8 @@ class Turns:
         first, *also = groups
         self.handle(ev.Acquire(self.now, job, first, "", self.new_call(), tuple(also), name=name))
 
-    def yield_(self, job: str, group: str = "g", call: str = "") -> None:
-        self.handle(ev.Yield(self.now, job, group, 0, call))
+    def yield_(self, job: str, group: str = "g", call: str = "", *, pause: bool = False) -> None:
+        self.handle(ev.Yield(self.now, job, group, 0, call, pause))
 
     def settle(self, size: int = 0) -> None:
         """Let the agent carry out all orders well."""
