@@ -55,6 +55,9 @@ def show(config: str | None, database: str | None, names: Sequence[str]) -> None
             f"{one.name:40} {one.period_s:7.1f} s {one.held_s:7.1f} s {one.share:6.0%} {one.switch_s:6.1f} s "
             f"{one.context_bytes / 2**30:5.1f} GiB {f'{one.turns:.0f}' if one.turns else 'declared'}"
         )
+        for phase in one.phases:
+            many = f", {phase.times:.1f} in each step" if abs(phase.times - 1) > 0.05 else ""
+            click.echo(f"  {phase.name}: {phase.held_s:.1f} s, varies by {phase.spread:.0%}{many}")
 
 
 @profile.command()

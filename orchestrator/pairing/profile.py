@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_interleave.client.core.errors import BadArgument
-from slurm_interleave.client.core.states import SliceState
-from slurm_interleave.sql.rows import Slice
+from slurm_interleave.client.core.states import YIELDS, SliceState
+from slurm_interleave.sql.rows import Key, Slice
 
 HALF_LIFE_S = 14 * 86400.0  # a turn counts half as much as one that is so much newer
 LEAST_TURNS = 5  # before that a workload is not known
 _ALONE = 3  # so many turns without partners say more than all those with some
 # A job that is back within this part of its hold had its next batch ready.
 _AT_ONCE = 0.05
+_PHASES = 8  # by name
+
+
+class Phase(NamedTuple):
+    """The turns of one name: how long, the standard deviation in parts of that, and how many in each step."""
+
+    name: str
+    held_s: float
+    spread: float = 0.0
+    times: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,8 @@ class Profile:
     nodes: int = 1
     devices: int = 1
     """On each node."""
+    phases: tuple[Phase, ...] = ()
+    """Of a step with turns of several names: each of them."""
     turns: float = field(default=0.0, compare=False)
     """From how many it was learned, older ones counting less; 0: declared."""
 
@@ -77,11 +90,30 @@ def workload_named(account: str, name: str, role: str, nodes: int, devices: int)
 def learn(rows: Iterable[Slice], now: float) -> list[Profile]:
     """Return the profile of each workload that has enough turns; *now* in seconds since the Unix epoch."""
     found: dict[str, list[Slice]] = {}
-    for row in rows:
-        if row.granted and row.ended > row.granted and row.state is SliceState.YIELDED:
-            found.setdefault(workload_of(row), []).append(row)
+    for row in _whole(rows):
+        found.setdefault(workload_of(row), []).append(row)
     learned = (_learned(name, turns, now) for name, turns in sorted(found.items()))
     return [profile for profile in learned if profile is not None]
+
+
+def _whole(rows: Iterable[Slice]) -> Iterator[Slice]:
+    """Yield the turns that ended well; of a phase with pauses, one that is as long as all of them."""
+    begun: dict[Key, Slice] = {}
+    for row in rows:
+        first = begun.pop(Key(row.job_id, row.group), None)
+        if not (row.granted and row.ended > row.granted and row.state in YIELDS):
+            continue
+        turn = row if first is None else _joined(first, row)
+        if row.state is SliceState.PAUSED:
+            begun[Key(row.job_id, row.group)] = turn
+        else:
+            yield turn
+
+
+def _joined(first: Slice, last: Slice) -> Slice:
+    held = first.ended - first.granted + last.ended - last.granted
+    share = min(first.share, last.share)
+    return replace(first, state=last.state, granted=last.ended - held, ended=last.ended, share=share)
 
 
 def _devices(row: Slice) -> int:
@@ -91,40 +123,57 @@ def _devices(row: Slice) -> int:
 def _learned(name: str, rows: Sequence[Slice], now: float) -> Profile | None:
     if len(rows) < LEAST_TURNS:
         return None
-    weights = [_weight(row.ended, now) for row in rows]
-    holds = [row.ended - row.granted for row in rows]
-    held = median(holds, weights)
-    steps = _steps(rows)
-    if not steps:
+    named: dict[str, list[Slice]] = {}
+    for row in rows:
+        named.setdefault(row.phase, []).append(row)
+    if len(named) > _PHASES:  # who gives each turn a name of its own has one phase
+        named = {"": list(rows)}
+    weights = {phase: [_weight(row.ended, now) for row in turns] for phase, turns in named.items()}
+    steps = max(map(sum, weights.values()))
+    phases = [_phase(phase, turns, weights[phase], steps) for phase, turns in named.items()]
+    single = [row for row in rows if _is_alone(row)]
+    chosen = {id(row) for row in (single if len(single) >= _ALONE else rows) if row.off_s > 0}
+    if not chosen:
         return None
-    period = max(held, median([step for step, _ in steps], [_weight(at, now) for _, at in steps]))
-    away = _median([row.off_s for row in rows if row.off_s > 0])
+    held = sum(phase.times * phase.held_s for phase in phases)
+    away = sum(
+        phase.times * _away([row for row in named[phase.name] if id(row) in chosen], now) for phase in phases
+    )
     moved = [row for row in rows if row.switched]
-    spread = _spread(holds) / held
     return Profile(
         name,
-        period_s=period,
+        period_s=held + away,
         held_s=held,
-        spread=min(spread, 1.0),
-        buffered=away <= _AT_ONCE * held,
+        spread=min(1.0, math.hypot(*(phase.times * phase.held_s * phase.spread for phase in phases)) / held),
+        buffered=_median([row.off_s for row in rows if row.off_s > 0]) <= _AT_ONCE * held,
         snapshot_s=_median([row.snapshot_s for row in moved if row.snapshot_s]),
         restore_s=_median([row.restore_s for row in moved if row.restore_s]),
         context_bytes=int(_median([row.switch_bytes / 2 / max(1, len(row.nodes)) for row in moved])),
         nodes=max(1, len(rows[-1].nodes)),
         devices=_devices(rows[-1]),
-        turns=sum(weights),
+        turns=sum(map(sum, weights.values())),
+        phases=tuple(sorted(phases)) if len(phases) > 1 else (),
     )
 
 
-def _steps(rows: Sequence[Slice]) -> list[tuple[float, float]]:
-    """Return what steps would have taken alone, each with its end: hold and time away, without waits.
+def _phase(name: str, turns: Sequence[Slice], weights: Sequence[float], steps: float) -> Phase:
+    holds = [row.ended - row.granted for row in turns]
+    held = median(holds, weights)
+    return Phase(name, held, min(_spread(holds) / held, 1.0), sum(weights) / steps)
 
-    Turns without partners count alone, where there are some: an asynchronous job that has waited finds
-    batches ready, so that its time away is short, and says nothing of the rate at which it makes them.
+
+def _is_alone(row: Slice) -> bool:
+    """Tell whether a turn had no partners: where there are some, only such tell what a step takes alone.
+
+    An asynchronous job that has waited finds batches ready, so that its time away is short, and says nothing
+    of the rate at which it makes them.
     """
-    single = [row for row in rows if row.share and row.share >= len(row.devices) - 1e-6]
-    chosen = single if len(single) >= _ALONE else rows
-    return [(row.ended - row.granted + row.off_s, row.ended) for row in chosen if row.off_s > 0]
+    return bool(row.share) and row.share >= len(row.devices) - 1e-6
+
+
+def _away(rows: Sequence[Slice], now: float) -> float:
+    """Return how long the job leaves its devices alone before such a turn, without waits."""
+    return median([row.off_s for row in rows], [_weight(row.ended, now) for row in rows]) if rows else 0.0
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -168,15 +217,33 @@ def _parsed(entry: Any) -> Profile:
     known = {field.name: field for field in fields(Profile)}
     if not isinstance(entry, Mapping) or set(entry) - known.keys():
         raise BadArgument(f"profile {entry!r} must be a JSON object with some of {', '.join(known)}")
-    kinds = {"name": str, "buffered": bool, "context_bytes": int, "nodes": int, "devices": int}
+    kinds = {
+        "name": str,
+        "buffered": bool,
+        "context_bytes": int,
+        "nodes": int,
+        "devices": int,
+        "phases": (list, tuple),
+    }
     for name, value in entry.items():
         wanted: Any = kinds.get(name, (int, float))
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
             raise BadArgument(f"profile {entry.get('name')!r}: {name} is {value!r}, which is of a wrong kind")
     try:
-        return Profile(**entry)
+        return Profile(**{**entry, "phases": tuple(map(_parsed_phase, entry.get("phases", ())))})
     except TypeError:
         raise BadArgument(f"profile {entry!r} needs name, period_s and held_s") from None
+
+
+def _parsed_phase(entry: Any) -> Phase:
+    good = (
+        isinstance(entry, (list, tuple))
+        and 2 <= len(entry) <= len(Phase._fields)
+        and isinstance(entry[0], str)
+    )
+    if not good or not all(type(value) in (int, float) and 0 <= value < 1e9 for value in entry[1:]):
+        raise BadArgument(f"phase {entry!r} must be a list: {', '.join(Phase._fields)}")
+    return Phase(*entry)
 
 
 def by_name(profiles: Iterable[Profile]) -> dict[str, Profile]:

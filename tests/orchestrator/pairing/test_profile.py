@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +63,46 @@ def test_one_long_step_does_not_change_how_much_steps_vary() -> None:
     [found] = learn([*steady, turn(20, held=5000)], NOW)
 
     assert found.spread < 0.02
+
+
+def test_a_step_has_the_turns_of_each_phase_and_seldom_ones_count_as_seldom_as_they_are() -> None:
+    rows = []
+    for n in range(40):
+        rows.append(turn(n, held=60 + n % 3, off=10.0, phase="rollout"))
+        rows.append(turn(n, held=120, off=30.0, phase="train"))
+        if n % 10 == 0:
+            rows.append(turn(n, held=50, off=0.5, phase="eval"))
+
+    [found] = learn(rows, NOW)
+
+    assert [(phase.name, phase.held_s) for phase in found.phases] == [
+        *(("eval", 50.0), ("rollout", 61.0), ("train", 120.0))
+    ]
+    assert found.phases[0].times == pytest.approx(0.1, abs=0.01)
+    assert found.phases[1].spread > found.phases[2].spread == 0
+    assert found.held_s == pytest.approx(186, abs=1)
+    assert found.period_s == pytest.approx(226, abs=1)
+    assert parse({"profiles": json.loads(json.dumps(as_text([found])))}) == [found]
+
+
+def test_names_that_are_given_once_are_no_phases() -> None:
+    [found] = learn([turn(n, phase=f"step {n}") for n in range(10)], NOW)
+
+    assert (found.held_s, found.period_s, found.phases) == (120, 320, ())
+
+
+def test_a_phase_that_gave_way_at_safe_points_is_one_turn() -> None:
+    rows = []
+    for n in range(10):
+        whole = turn(n)
+        first = replace(whole, ended=whole.granted + 50, state=SliceState.PAUSED)
+        rest = replace(whole, granted=whole.ended + 30, ended=whole.ended + 100, off_s=0.0)
+        rows += [first, rest]
+    lost = [turn(10, state=SliceState.PAUSED), turn(11, state=SliceState.REVOKED)]
+
+    [found] = learn([*rows, *lost, turn(12)], NOW)
+
+    assert (found.held_s, found.period_s, found.buffered) == (120, 320, False)
 
 
 def test_a_workload_with_few_turns_or_unfinished_ones_is_not_known() -> None:
