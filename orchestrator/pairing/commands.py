@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from slurm_interleave.orchestrator.pairing.choice import (
 )
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import declared
+from slurm_interleave.orchestrator.pairing.pools import in_lines, parse_pools
 from slurm_interleave.orchestrator.pairing.profile import (
     HALF_LIFE_S,
     Profile,
@@ -89,26 +91,45 @@ def import_(config: str | None, database: str | None, file: Path) -> None:
 @database_options
 @click.option("--explain", "job_id", metavar="JOB", help="Rate each partner of JOB, in numbers.")
 @click.option("--jobs", "file", type=click.Path(path_type=Path), help="Jobs of a file, not the live ones.")
-def pair(config: str | None, database: str | None, job_id: str | None, file: Path | None) -> None:
+@click.option(
+    "--pools",
+    type=click.Path(path_type=Path),
+    help="What jobs of a file do that share samplers and trainers.",
+)
+def pair(
+    config: str | None, database: str | None, job_id: str | None, file: Path | None, pools: Path | None
+) -> None:
     """Say which jobs should share devices: of those that take turns now, or of a file."""
-    rater = Rater(_config(config).rules)
-    jobs, unknown = _candidates(config, database, file)
-    if job_id is not None:
-        mine = next((job for job in jobs if job.job_id == job_id), None)
-        if mine is None:
-            raise BadArgument(_not_known(job_id, unknown))
-        told = explain(mine, jobs, rater)
+    rules = _config(config).rules
+    if pools is not None:
+        lines = in_lines(parse_pools(read_json(pools)), rules.epsilon)
     else:
-        told = choose(jobs, rater)
-    for verdict in told:
-        click.echo(in_words(verdict))
+        jobs, unknown = _candidates(config, database, file)
+        rater = Rater(rules)
+        lines = _groups(jobs, rater) if job_id is None else _explained(job_id, jobs, unknown, rater)
+        lines = chain(lines, map(_unmeasured, unknown.items()))
+    for line in lines:
+        click.echo(line)
+
+
+def _groups(jobs: Sequence[Candidate], rater: Rater) -> Iterator[str]:
+    told = choose(jobs, rater)
+    yield from map(in_words, told)
     grouped = {member.job_id for verdict in told for member in verdict.members}
-    if job_id is None:
-        for job in jobs:
-            if job.job_id not in grouped:
-                click.echo(f"{job.job_id} ({job.profile.name}): alone")
-    for name, workload in unknown.items():
-        click.echo(f"{name} ({workload}): not measured yet; runs alone for some steps, or declare a profile")
+    yield from (f"{job.job_id} ({job.profile.name}): alone" for job in jobs if job.job_id not in grouped)
+
+
+def _explained(
+    job_id: str, jobs: Sequence[Candidate], unknown: Mapping[str, str], rater: Rater
+) -> Iterator[str]:
+    mine = next((job for job in jobs if job.job_id == job_id), None)
+    if mine is None:
+        raise BadArgument(_not_known(job_id, unknown))
+    yield from map(in_words, explain(mine, jobs, rater))
+
+
+def _unmeasured(job: tuple[str, str]) -> str:
+    return f"{job[0]} ({job[1]}): not measured yet; runs alone for some steps, or declare a profile"
 
 
 def _not_known(job_id: str, unknown: Mapping[str, str]) -> str:

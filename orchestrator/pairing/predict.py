@@ -74,16 +74,28 @@ class TwoPools:
     switch_s: float = 0.0
 
 
-def two_pools_s(jobs: Sequence[TwoPools]) -> float:
-    """Return the period that a group on two pools has at least.
+@dataclass(frozen=True)
+class PoolsForecast:
+    """What a group on sampler and trainer pools does at best, one step of each in turn."""
+
+    period_s: float
+    slowdowns: tuple[float, ...]
+    """How much longer a step of each member takes than alone."""
+    sampler_duty: float
+    trainer_duty: float
+
+
+def two_pools(jobs: Sequence[TwoPools]) -> PoolsForecast:
+    """Return what a group on two pools does at best.
 
     The sampler does all r + y and its handovers, the trainer all t + y and its; no job is faster than alone.
     """
-    switches = sum(job.switch_s for job in jobs)
-    sampler = sum(job.rollout_s + job.sync_s for job in jobs) + switches
-    trainer = sum(job.train_s + job.sync_s for job in jobs) + switches
-    alone = max(job.rollout_s + job.train_s + job.sync_s for job in jobs)
-    return max(sampler, trainer, alone) if len(jobs) > 1 else alone
+    switches = sum(job.switch_s for job in jobs) if len(jobs) > 1 else 0.0
+    sampler = sum(job.rollout_s + job.sync_s for job in jobs)
+    trainer = sum(job.train_s + job.sync_s for job in jobs)
+    alone = [job.rollout_s + job.train_s + job.sync_s for job in jobs]
+    period = max(sampler + switches, trainer + switches, *alone)
+    return PoolsForecast(period, tuple(period / one for one in alone), sampler / period, trainer / period)
 
 
 @dataclass(frozen=True)

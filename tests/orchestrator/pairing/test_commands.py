@@ -136,6 +136,37 @@ def test_a_file_that_names_no_jobs_is_refused_in_one_line(call: Call, tmp_path: 
     assert err.count("\n") == 1
 
 
+def test_pair_says_what_becomes_of_jobs_on_two_pools(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "pools.json"
+    pools = [
+        {"job_id": "long", "rollout_s": 214, "train_s": 125, "sync_s": 1.4, "switch_s": 1},
+        {"job_id": "short", "rollout_s": 26, "train_s": 61, "sync_s": 0.8, "switch_s": 1},
+    ]
+    file.write_text(json.dumps({"pools": pools}))
+
+    status, out, _ = call("pair", "--pools", str(file))
+
+    assert status == 0
+    assert "a step of each in 340.4 s at least; duty of the samplers 71%, of the trainers 55%" in out
+    assert "long: 1.00 times as long as alone\n" in out
+    assert "short: 3.88 times as long as alone: no: it may take 1.10" in out
+
+
+@pytest.mark.parametrize(
+    "pools",
+    [None, [], [3], [{"job_id": "1"}], [{"job_id": "1", "rollout_s": 0, "train_s": 0}],
+     [{"job_id": "1", "rollout_s": "x", "train_s": 1}], [{"job_id": "1", "rollout_s": True, "train_s": 1}],
+     [{"job_id": "1", "rollout_s": 1, "train_s": 1}] * 2, [{"job_id": 1, "rollout_s": 1, "train_s": 1}]],
+)  # fmt: skip
+def test_pools_that_say_nothing_are_refused_in_one_line(call: Call, tmp_path: Path, pools: Any) -> None:
+    file = tmp_path / "pools.json"
+    file.write_text(json.dumps({"pools": pools}))
+
+    status, _, err = call("pair", "--pools", str(file))
+
+    assert (status, err.count("\n")) == (1, 1)
+
+
 def test_a_rule_that_cannot_be_is_refused(call: Call, tmp_path: Path) -> None:
     with (tmp_path / "interleave.toml").open("a") as config:
         config.write("members = 1\n")

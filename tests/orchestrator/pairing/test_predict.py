@@ -110,7 +110,7 @@ def test_no_group_on_two_pools_is_faster_than_the_formula(
     )
     switch_s = cost.snapshot_s + cost.restore_s if switches else 0.0
 
-    least = predict.two_pools_s([predict.TwoPools(r, t, y, switch_s) for r, t, y in steps])
+    least = predict.two_pools([predict.TwoPools(r, t, y, switch_s) for r, t, y in steps]).period_s
 
     begins = len(steps) * switch_s * STEPS / 3  # turns that were not switches
     assert max(history.finished.values()) >= least * STEPS - begins - 1e-6
