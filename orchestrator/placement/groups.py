@@ -74,6 +74,13 @@ class Groups:
         worth = self.advice.worth([self.sharer(name) for name in members])
         return worth if worth.why else Worth(worth.gain, self._too_large(members, place), worth.numbers)
 
+    def forecast(self, placement: Placement) -> str:
+        """Return in words what is expected of the group that was found for a job; empty: nothing is known."""
+        members = self._members[placement.group]
+        if len(members) < 2 or not placement.group.startswith(_AUTO):
+            return ""
+        return self.advice.worth([self.sharer(name) for name in members]).numbers
+
     def no_good(self, job: Pending, reasons: Iterable[str]) -> None:
         """Note why no group is good for a job, which may have to wait for devices of its own."""
         self._no_good[job.job_id] = list(reasons)

@@ -122,6 +122,9 @@ class PlacementHelper:
         groups.partners = await self._pairing.partners(groups, pending, book.values())
         lanes = self._config.lanes
         made = await asyncio.to_thread(plan, pending, list(book.values()), nodes, lanes, groups, shut)
+        for placement in made:
+            if forecast := groups.forecast(placement):
+                log.info("placement.paired", extra={**fields(placement), "reason": forecast})
         todo.place += [Seated(p, *jobs[p.job_id]) for p in made if p.job_id in jobs]
         await self._placing.do(todo)
         await self._split([p.job_id for p in made if p.job_id not in jobs], jobs)

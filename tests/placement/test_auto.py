@@ -86,7 +86,10 @@ def test_all_who_wait_are_paired_together_and_not_each_with_whom_it_likes_best()
     assert made == {"7": "auto-2", "8": "auto-1"}
 
 
-async def test_who_is_left_when_a_member_ends_gets_the_best_of_those_that_wait() -> None:
+async def test_who_is_left_when_a_member_ends_gets_the_best_of_those_that_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     world = World(Node("n1", (0,)), advice=Advice(PROFILES, measure_first=True))
     for job_id, profile in (("1", "half"), ("2", "light")):
         submit(world, job_id, profile)
@@ -97,8 +100,14 @@ async def test_who_is_left_when_a_member_ends_gets_the_best_of_those_that_wait()
     assert {one.job_id: one.group for one in world.book.kept.values()} == {"1": "auto-1", "2": "auto-1"}
 
     world.slurm.finish("2")
+    caplog.clear()
     await world.helper.round()
 
+    [paired] = [record for record in caplog.records if record.msg == "placement.paired"]
+    assert re.fullmatch(
+        r"1 \(half\) \+ 9 \(light\): saves [.\d]+ device-hours; duty \d+% of .*, slowdown 1.\d\d, 1.\d\d, .*",
+        str(vars(paired)["reason"]),
+    )
     assert {one.job_id: one.group for one in world.book.kept.values()} == {"1": "auto-1", "9": "auto-1"}
 
 
