@@ -44,12 +44,13 @@ async def unplugged(path: Path, pids: Sequence[int]) -> AsyncIterator[None]:
     Who is connected besides stays so. Raises `OSError` where the kernel does not tell.
     """
     aside = path.with_name(f".{path.name}")
-    os.rename(path, aside)  # noqa: PTH104 - takes no time
+    with contextlib.suppress(FileNotFoundError):  # it could not be served
+        os.rename(path, aside)  # noqa: PTH104 - takes no time
     try:
         await asyncio.to_thread(_cut_all, path, pids)
         yield
     finally:
-        with contextlib.suppress(FileNotFoundError):  # the job has ended meanwhile
+        with contextlib.suppress(FileNotFoundError):  # or the job has ended meanwhile
             os.rename(aside, path)  # noqa: PTH104
 
 

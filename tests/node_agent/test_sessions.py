@@ -90,6 +90,12 @@ async def test_a_job_that_ends_while_it_is_unplugged_leaves_nothing_to_be_put_ba
     assert not job.exists()
 
 
+async def test_where_no_socket_could_be_served_nobody_is_unplugged(folder: Path) -> None:
+    async with sessions.unplugged(folder / "socket", [os.getpid()]):
+        pass
+    assert not (folder / "socket").exists()
+
+
 @pytest.mark.parametrize("calls_v1alpha1", [False, True])
 async def test_callers_that_would_not_call_again_stay_connected(
     folder: Path, *, calls_v1alpha1: bool
