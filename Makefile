@@ -12,7 +12,9 @@ BIN := $(VENV)/bin
 SLURM ?= yes
 RELEASES ?= trixie forky
 # A file's tests stay together, for what they share, in the order of the folders: the long ones are not the last.
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Two for each processor, since half of their time is waiting for daemons; four at most.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : 4)))
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
