@@ -76,33 +76,45 @@ def _send_sqlite(connection: Any, fence: Statement, rest: Sequence[Statement]) -
 
 
 def _send_postgresql(connection: Any, fence: Statement, rest: Sequence[Statement]) -> bool:
-    with connection.pipeline() as pipeline:
-        # Under READ COMMITTED the fence sees what another instance committed while it waited for its lock.
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        decided, cursor = connection.execute(*fence), connection.cursor()
-        for statement in rest:
-            cursor.execute(*statement)
-        pipeline.sync()
-        kept: bool = decided.rowcount == 1
-        connection.execute("COMMIT" if kept else "ROLLBACK")
-    return kept
+    try:
+        with connection.pipeline():
+            # Under READ COMMITTED the fence sees what another instance has committed while it waited.
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            cursor = connection.cursor()
+            cursor.execute(_OR_FAIL.format(fence.sql), fence.values)
+            for statement in rest:
+                cursor.execute(*statement)
+            connection.execute("COMMIT")
+    except connection.Error as error:
+        if error.sqlstate != _DIVIDED_BY_ZERO:
+            raise
+        connection.execute("ROLLBACK")
+        return False
+    return True
 
 
 def _send_mariadb(connection: Any, fence: Statement, rest: Sequence[Statement]) -> bool:
-    statements = (Statement("BEGIN", ()), fence, *rest)
+    statements = (Statement("BEGIN", ()), fence, _OR_SIGNAL, *rest, Statement("COMMIT", ()))
     with connection.cursor() as cursor:
-        counts: list[int] = []
-        for first in range(0, len(statements), _STATEMENTS_A_MESSAGE):
-            some = statements[first : first + _STATEMENTS_A_MESSAGE]
-            cursor.execute("; ".join(s.sql for s in some), [value for s in some for value in s.values])
-            counts.append(cursor.rowcount)
-            while cursor.nextset():
-                counts.append(cursor.rowcount)
-        kept = counts[1] == 1
-        cursor.execute("COMMIT" if kept else "ROLLBACK")
-    return kept
+        try:
+            for first in range(0, len(statements), _STATEMENTS_A_MESSAGE):
+                some = statements[first : first + _STATEMENTS_A_MESSAGE]
+                cursor.execute("; ".join(s.sql for s in some), [value for s in some for value in s.values])
+                while cursor.nextset():
+                    pass
+        except connection.Error as error:
+            if error.args[0] != _SIGNALLED:
+                raise
+            cursor.execute("ROLLBACK")
+            return False
+    return True
 
 
+# A fence that counts no row fails, and with it all that was sent behind it, the COMMIT too.
+_OR_FAIL = "WITH moved AS ({} RETURNING 1) SELECT 1 / count(*) FROM moved"
+_DIVIDED_BY_ZERO = "22012"
+_OR_SIGNAL = Statement("IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000'; END IF", ())
+_SIGNALLED = 1644
 _SEND: dict[str, Send] = {
     "sqlite": _send_sqlite,
     "mariadb": _send_mariadb,
