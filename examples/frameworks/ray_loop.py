@@ -47,9 +47,11 @@ class Trainer:
 
 
 def connect() -> None:
-    """Join the job's own cluster, which may be starting."""
+    """Join the job's own cluster, which may be starting. Raises `ConnectionError` if it does not start."""
     until = time.monotonic() + 60
-    while not _joined() and time.monotonic() < until:
+    while not _joined():
+        if time.monotonic() > until:
+            raise ConnectionError(f"no Ray at {os.environ.get('RAY_ADDRESS')} within 60 s; see its start.log")
         time.sleep(0.25)
 
 

@@ -6,5 +6,6 @@ eval "$(interleave ray-env)"
 export TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=86400 NCCL_NVLS_ENABLE=0 NCCL_CUMEM_ENABLE=0
 # shellcheck disable=SC2086 # these are options
 ray start $INTERLEAVE_RAY_HEAD --block >"$RAY_TMPDIR/start.log" 2>&1 &
-trap 'kill $! 2>/dev/null; wait; rm -rf "$RAY_TMPDIR"' EXIT
+# Ray gives up where it does not start within 30 s, and what it wrote is the reason.
+trap '[ $? = 0 ] || cat "$RAY_TMPDIR/start.log" >&2; kill $! 2>/dev/null; wait; rm -rf "$RAY_TMPDIR"' EXIT
 "$@"

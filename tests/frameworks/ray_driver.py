@@ -1,4 +1,7 @@
-"""The example's loop, which waits after its third step for file GO: `ray_driver OUT STEPS GO`."""
+"""The example's loop: `ray_driver OUT STEPS GO`.
+
+With more than three steps it makes the file GO.waits after the third, and waits for the file GO.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from frameworks import ray_loop
 
 def main(out: Path, steps: int, go: Path) -> None:
     def told(step: int) -> None:
-        while step == 2 < steps - 1 and not go.exists():
-            time.sleep(0.05)
+        if step == 2 < steps - 1:
+            go.with_suffix(".waits").touch()
+            while not go.exists():
+                time.sleep(0.05)
 
     ray_loop.main(out, steps, told)
 
