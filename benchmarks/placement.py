@@ -125,8 +125,8 @@ def pairs(cluster: Cluster, count: int) -> Figures:
     together = 0
     for number in range(count):
         pair = [cluster.sbatch(["true"], group=f"pair-{number}", gres="gpu:2", options=[HOUR]) for _ in "ab"]
-        if not wait_until(lambda jobs=pair: all(place(cluster, job) for job in jobs), 30, 0.05):
-            raise LabError(f"pair {pair} got no place")
+        if not wait_until(lambda jobs=pair: all(place(cluster, job) for job in jobs), 120, 0.05):
+            raise LabError(f"pair {pair} got no place\n{cluster.logs('interleaved')}")
         together += len({place(cluster, job) for job in pair}) == 1
         cluster.scancel(*pair)
     return {"pairs": count, "pairs_together": together}
