@@ -25,6 +25,11 @@ def run(program: str, module: str, arguments: Sequence[str] | None) -> int:
         return _call(program, command, arguments)
     except InterleaveError as error:
         return _fail(program, str(error))
+    except UnicodeEncodeError as error:  # bytes of the command line that are no characters of its encoding
+        text = error.object[max(error.start - 20, 0) : error.end + 20]
+        return _fail(
+            program, f"{text!a} is no text, so it can be neither sent nor written; write it in UTF-8"
+        )
     except BrokenPipeError:
         # Python would report the same again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

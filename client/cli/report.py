@@ -88,7 +88,10 @@ def _fields(
 ) -> list[Field[Item]]:
     if options["json_"] or options["yaml"] or options["long_"]:
         default = ",".join(column.name for column in columns)
-    fields = parse_format(default if options["long_"] else chosen or default, by_name(columns))
+    try:
+        fields = parse_format(default if options["long_"] else chosen or default, by_name(columns))
+    except BadArgument as error:
+        raise error if _given("format_") else BadArgument(f"SINTERLEAVE_FORMAT: {error}") from None
     unit = options["units"]
     return [_in_unit(field, unit) if unit and field.column.kind is BYTES else field for field in fields]
 

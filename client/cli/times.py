@@ -66,6 +66,8 @@ def duration_text(length_s: float) -> str:
 def _meant(word: str) -> str:
     """Return the question whether the nearest word that there is was meant."""
     beyond_now = re.fullmatch(r"now\s*[+-]\s*\d+\s*([a-z]+)", word)
+    if beyond_now is not None and beyond_now[1].removesuffix("s") in _UNITS:
+        return ""
     if beyond_now is not None:
         return hint(beyond_now[1], [f"{unit}s" for unit in _UNITS])
     return hint(word, ("now", *_DAYS, *_HOURS))

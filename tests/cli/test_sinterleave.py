@@ -121,6 +121,23 @@ def test_json_has_every_field_unless_some_are_named(call: Call, orchestrator: Gi
     assert len(everything) == len(orchestrator.slices)
 
 
+@pytest.mark.parametrize("flag", ["-u", "-A", "-r", "-N"])
+def test_what_is_no_text_is_refused_in_one_line(
+    call: Call, orchestrator: GivenOrchestrator, flag: str
+) -> None:
+    outcome = call(main, flag, os.fsdecode(b"al\xffce"))
+
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "'al\\udcffce' is no text" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_bad_format_of_the_environment_is_named(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SINTERLEAVE_FORMAT", "Jobz")
+
+    assert "SINTERLEAVE_FORMAT: no field 'Jobz'; did you mean 'JobID'?" in call(main).err
+
+
 def test_long_has_every_field_and_all_users_are_all_that_may_be_seen(
     call: Call, orchestrator: GivenOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +249,7 @@ def test_what_the_orchestrator_refuses_is_one_line(
         (["--units", "GB"], 2, "did you mean 'G'?"),
         (["-S", "midnite"], 1, "did you mean 'midnight'?"),
         (["-E", "now-2hurs"], 1, "did you mean 'hours'?"),
+        (["-S", "now-99999999999days"], 1, "'now-99999999999days' cannot be read; understood are"),
         (["-j", "130-123"], 1, "write the lower number first"),
         (["-j", "1-999999999"], 1, "too many"),
         (["--json", "--yaml"], 1, "exclude each other"),

@@ -10,7 +10,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from google.protobuf import json_format
 
+from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.timeline import FORMS, Work, form_of, write_timeline
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.browser import Page, chromium, needs_chromium
@@ -160,6 +162,22 @@ def test_the_picture_for_papers_has_the_lanes_and_the_phases_as_text(tmp_path: P
     assert {"A run", "n1/0", "n1/1", "17 grpo-a", "18 grpo-b", "switch: snapshot"} <= set(texts)
     # The names of phases on two devices and one job for each turn.
     assert texts.count("rollout") == texts.count("train") == 4 * 3
+
+
+def test_a_title_that_is_no_text_is_refused_in_one_short_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.json").write_text(
+        "\n".join(json_format.MessageToJson(i, indent=None) for i in two_jobs()[0])
+    )
+    given = ["--from-json", str(tmp_path / "s.json"), "-S", "2025-01-01"]
+
+    status = main(["timeline", *given, "--title", "a \udcff", "-o", str(tmp_path / "run.html")])
+
+    err = capsys.readouterr().err
+    assert (status, err.count("\n")) == (1, 1)
+    assert "is no text" in err
+    assert len(err) < 200
 
 
 def test_a_png_has_twice_the_pixels_of_the_screen(tmp_path: Path) -> None:
