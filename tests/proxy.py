@@ -26,6 +26,11 @@ class Proxy:
         """Pass nothing to clients any more; a cut ends that."""
         self._passing.clear()
 
+    def fall_silent(self) -> None:
+        """Pass nothing over the connections of now any more, which stay open: a host is gone."""
+        for task in self._tasks:
+            task.cancel()
+
     def cut(self) -> None:
         """Reset all connections; new ones are passed again."""
         for task in self._tasks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -239,6 +240,23 @@ def test_importing_the_client_configures_no_logging_and_starts_no_thread() -> No
     )
 
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_signals_are_the_users(environ: dict[str, str]) -> None:
+    numbers = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+    before = [signal.getsignal(number) for number in numbers], signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    mine = Interleaver.from_env(environ)
+    mine.on_notice(print)
+    with mine.turn("train"):
+        during = (
+            [signal.getsignal(number) for number in numbers],
+            signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        )
+    mine.close()
+
+    assert during == before
+    assert [signal.getsignal(number) for number in numbers] == before[0]
 
 
 def test_what_waits_for_the_devices_is_told_of_each_grant(mine: Interleaver) -> None:
