@@ -23,6 +23,7 @@ from slurm_interleave.orchestrator.services.convert import hello as hello_of
 from slurm_interleave.orchestrator.services.convert import uses as uses_of
 
 log = logging.getLogger(__name__)
+_HELLO_S = 0.001  # before each, which takes some milliseconds for a node with many jobs
 
 
 class AgentLinkService(rpc.AgentLinkServicer):
@@ -47,8 +48,8 @@ class AgentLinkService(rpc.AgentLinkServicer):
         self._gate.require_operator(await self._gate.identify(metadata, call))
         first = await anext(aiter(request_iterator), pb.AgentMessage())
         async with self._one_hello:
-            # After a restart all agents come at once: calls of jobs have their turn between them.
-            await asyncio.sleep(0)
+            # After a restart all agents come at once: calls of jobs have their turns between them.
+            await asyncio.sleep(_HELLO_S)
             hello = _greeting(first)
         if call.node not in ("", hello.node):
             raise Denied(f"the agent of node {call.node} may not speak for node {hello.node}")
