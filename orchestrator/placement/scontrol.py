@@ -1,7 +1,7 @@
 """Many changes by one start of scontrol: without arguments it reads them from its input, one a line.
 
-It goes on after one that failed, and exits with 1 then (tried on 22.05, 24.11 and 26.05). Which one it was
-is found by halves, not in its words: each change can be made twice.
+It goes on after one that failed, and exits with 1 then (tried on 22.05, 24.11 and 26.05). Which ones failed
+is found by one start for each, not in its words: each change can be made twice.
 """
 
 from __future__ import annotations
@@ -23,30 +23,27 @@ _STARTS_AT_ONCE = 8
 async def change(run: Run, changes: Sequence[Change]) -> dict[str, SlurmFailed]:
     """Make *changes* in their order, those that are no plain lines last; return, by name, why some failed."""
     lines = [one for one in changes if _is_line(one[1])]
-    failed = await _together(run, lines)
+    alone = [one for one in changes if one not in lines]
+    failed: dict[str, SlurmFailed] = {}
+    if len(lines) < 2:
+        alone = [*lines, *alone]
+    else:
+        text = "\n".join([*(" ".join(argv) for _, argv in lines), "exit", ""])
+        try:
+            await run(("scontrol",), text)
+        except SlurmLate as error:
+            failed = {name: error for name, _ in lines}
+        except SlurmFailed:
+            alone = [*lines, *alone]
 
-    async def alone(one: Change) -> None:
-        failed.update(await _together(run, [one]))
+    async def by_itself(name: str, argv: tuple[str, ...]) -> None:
+        try:
+            await run(("scontrol", *argv), "")
+        except SlurmFailed as error:
+            failed[name] = error
 
-    await side_by_side((alone(one) for one in changes if one not in lines), _STARTS_AT_ONCE)
+    await side_by_side((by_itself(*one) for one in alone), _STARTS_AT_ONCE)
     return failed
-
-
-async def _together(run: Run, changes: Sequence[Change]) -> dict[str, SlurmFailed]:
-    if not changes:
-        return {}
-    try:
-        if len(changes) == 1:
-            await run(("scontrol", *changes[0][1]), "")
-        else:
-            lines = [" ".join(argv) for _, argv in changes]
-            await run(("scontrol",), "\n".join([*lines, "exit", ""]))
-    except SlurmFailed as error:
-        if len(changes) == 1 or isinstance(error, SlurmLate):
-            return {name: error for name, _ in changes}
-        half = len(changes) // 2
-        return await _together(run, changes[:half]) | await _together(run, changes[half:])
-    return {}
 
 
 def _is_line(argv: Sequence[str]) -> bool:
