@@ -30,6 +30,8 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
 GROUP = "demo"
 _CALLS = 64  # that may wait at the same time
+# Else a server hangs up on a client that pings as ours do.
+_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
 
 
 class Turn(NamedTuple):
@@ -267,7 +269,7 @@ def _call(context: Any) -> str:
 def orchestrator() -> Iterator[Turns]:
     """Serve on a free port of loopback for the body of a `with`."""
     pool = futures.ThreadPoolExecutor(_CALLS, thread_name_prefix="interleave-testing")
-    server = grpc.server(pool, options=(("grpc.so_reuseport", 0),))
+    server = grpc.server(pool, options=_OPTIONS)
     turns = Turns(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
     rpc.add_InterleaveServicer_to_server(turns, server)
     rpc.add_RanksServicer_to_server(RanksHere(), server)

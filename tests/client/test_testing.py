@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurm_interleave.client import Interleaver, JobFaulted, StaleLease, testing
+from slurm_interleave.client.connect import CHANNEL_OPTIONS
 
 
 @pytest.fixture
@@ -150,3 +151,9 @@ def test_the_example_of_the_documentation_is_true() -> None:
         with mine.turn("train"):
             assert other.try_acquire() is None
         assert turns.history == [("1", "demo", "train")]
+
+
+def test_it_takes_as_many_pings_as_our_channels_send() -> None:
+    allowed = dict(testing._OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]
+
+    assert dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] >= allowed
