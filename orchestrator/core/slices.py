@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core.company import Shared
-from slurm_interleave.sql.rows import Lease, Member, Slice
+from slurm_interleave.sql.rows import Key, Lease, Member, Slice
 
 if TYPE_CHECKING:
     from slurm_interleave.orchestrator.core.state import State
+
+
+class Ended(NamedTuple):
+    """A lease that ended, and whether its phase goes on."""
+
+    key: Key
+    lease: Lease
+    at: float
+    paused: bool
 
 
 def slice_of(

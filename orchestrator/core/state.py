@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from slurm_interleave.client.core.errors import InterleaveError, JobFaulted
 from slurm_interleave.client.core.states import YIELDS, Attendance, Context, SliceState
@@ -15,22 +15,13 @@ from slurm_interleave.orchestrator.core.company import UNSHARED, Company, Shared
 from slurm_interleave.orchestrator.core.events import CallId
 from slurm_interleave.orchestrator.core.pauses import Pauses
 from slurm_interleave.orchestrator.core.remembered import Remembered
-from slurm_interleave.orchestrator.core.slices import slice_of
+from slurm_interleave.orchestrator.core.slices import Ended, slice_of
 from slurm_interleave.orchestrator.core.tokens import Tokens
 from slurm_interleave.sql.rows import Key, Lease, Member, Part, Slice, Waiter
 
 OFF_DEVICE = frozenset({Context.NONE, Context.SAVED})
 # Not known to be off the device and not movable now.
 IN_MOTION = frozenset({Context.SAVING, Context.RESTORING, Context.UNKNOWN})
-
-
-class Ended(NamedTuple):
-    """A lease that ended, and whether its phase goes on."""
-
-    key: Key
-    lease: Lease
-    at: float
-    paused: bool
 
 
 class State:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -209,6 +209,7 @@ def boundary(world: World) -> Iterator[None]:
         (processes, "of_jobs", world.processes_of),
         (attendance, "alive", SimpleNamespace(process=world.client, is_alive=world.is_alive)),
         (attendance, "processes", SimpleNamespace(job_of=world.job_of)),
+        (agent.Register, "unplugged", lambda *_: nullcontext()),  # nobody is connected to sockets of jobs
         (drain, "_root", world.saving.root),
         (drain, "_send", world.saving.send),
         (drain, "pipes", lambda _: {}),

@@ -22,6 +22,7 @@ from slurm_interleave.orchestrator.core.nodes import Nodes
 from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.pauses import Pauses
 from slurm_interleave.orchestrator.core.remembered import Remembered
+from slurm_interleave.orchestrator.core.slices import Ended
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.turns import Turns
@@ -61,7 +62,7 @@ def two_slices(true: Any, state: State, key: rows.Key, how: SliceState, at: floa
     lease = state.leases[key]
     true(state, key, how, at)
     if lease.epoch % 10 == 0:
-        state.ended.append((key, lease, at))
+        state.ended.append(Ended(key, lease, at, paused=False))
         state.leases[key] = lease
 
 
