@@ -12,7 +12,7 @@ import pytest
 
 from lab import Cluster, SubmitRefused
 from lab.processes import wait_until
-from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
+from tests.slurm.members import SubmittedMember, never_two_on_a_device, slices, submit_member, violations
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 
@@ -52,6 +52,37 @@ def test_a_job_over_two_nodes_takes_turns_with_another_on_the_same_devices(clust
 
     rows = slices(cluster, a, b)
     assert {row.nodes for row in rows} == {"n1,n2"}
+    assert never_two_on_a_device(rows)
+
+
+RANK = """
+import os, time
+from slurm_interleave.client import JobRanks
+ranks = JobRanks.from_env()
+for step in range(3):
+    with ranks.turn("train"):
+        time.sleep(0.05 * ranks.rank)
+        node = os.environ["SLURMD_NODENAME"]
+        print("task", ranks.rank, "of", ranks.ranks, "on", node, "step", step, flush=True)
+    assert ranks.rank or ranks.interleaver.lease is None
+ranks.close()
+"""
+
+
+def test_the_tasks_of_a_step_on_two_nodes_take_their_turns_together(cluster: Cluster) -> None:
+    step = ["srun", "--ntasks=4", "--ntasks-per-node=2", sys.executable, "-c", RANK]
+    options = ("--nodes=2", "--ntasks-per-node=2")
+    jobs = [cluster.sbatch(step, group="tasks", gres="gpu:1", options=options) for _ in "ab"]
+    for job in jobs:
+        assert cluster.wait(job, timeout_s=90) == "COMPLETED", cluster.output(job)
+
+    for job in jobs:
+        lines = sorted(line for line in cluster.output(job).splitlines() if line.startswith("task"))
+        assert lines == [
+            f"task {rank} of 4 on n{rank // 2 + 1} step {step}" for rank in range(4) for step in range(3)
+        ]
+    rows = slices(cluster, *(SubmittedMember(cluster, job, Path()) for job in jobs))
+    assert len(rows) == 6
     assert never_two_on_a_device(rows)
 
 
