@@ -92,7 +92,23 @@ local function unsupported(job)
     if shared and shared ~= 1 then
         return "--exclusive cannot be interleaved: the members of a group share their nodes"
     end
+    local constraint = tostring(job.features or "")
+    if constraint:find("[^%w._&|-]") or constraint:find("&", 1, true) and constraint:find("|", 1, true) then
+        return "--constraint cannot be interleaved but for names joined by & or by |"
+    end
     return nil
+end
+
+--- The one type of GPU among the *types* asked for, or nil; and a reason where that cannot be had. Slurm does not
+-- see the request any more, so that a type is one is left to the helper.
+local function type_of(types)
+    local name = next(types)
+    if name and next(types, name) then
+        return nil, "GPUs of several types cannot be interleaved; ask for one type"
+    elseif name and not name:find("^[%a_][%w._-]*$") then
+        return nil, "the type of GPU is not a name: letters, digits, dot, underscore and dash, beginning with a letter"
+    end
+    return name
 end
 
 --- The GPUs in Slurm's own options as ({field = count}, the rest of tres_per_task, set of types), or nil and the
@@ -136,7 +152,7 @@ local function own_devices(gpus, asked)
     return tonumber(asked.gpus)
 end
 
---- The request as {nodes, devices (on each node), rest_task, types (a set)}, or nil and the reason.
+--- The request as {nodes, devices (on each node), rest_task, gpu_type (or nil)}, or nil and the reason.
 function request.of(job, asked)
     local reason = unsupported(job)
     if reason then
@@ -146,8 +162,11 @@ function request.of(job, asked)
     if not gpus then
         return nil, rest_task
     end
-    local nodes, devices = nodes_of(job), nil
-    if asked.gpus then
+    local nodes, devices, gpu_type = nodes_of(job), nil, nil
+    gpu_type, reason = type_of(types)
+    if reason then
+        return nil, reason
+    elseif asked.gpus then
         devices, reason = own_devices(gpus, asked)
     elseif asked.srun then
         reason = "srun outside a job takes --interleave-gpus=COUNT alone: its step would ask for other GPUs again"
@@ -157,25 +176,21 @@ function request.of(job, asked)
     if not devices then
         return nil, reason
     end
-    return { nodes = nodes, devices = devices, rest_task = rest_task, types = types }
+    return { nodes = nodes, devices = devices, rest_task = rest_task, gpu_type = gpu_type }
 end
 
---- MiB of host memory for the state of one device: *table_or_number* by type, the largest of the types asked for.
-local function mib_of(table_or_number, types)
+--- MiB of host memory for the state of one device: *table_or_number* by type.
+local function mib_of(table_or_number, gpu_type)
     if type(table_or_number) == "number" then
         return table_or_number
     end
-    local most = next(types) == nil and table_or_number.default or 0
-    for name in pairs(types) do
-        most = math.max(most, table_or_number[name] or table_or_number.default or 0)
-    end
-    return most
+    return table_or_number[gpu_type or "default"] or table_or_number.default or 0
 end
 
 --- Host memory in MiB with room for the saved state of the devices of *made*, or nil where nothing changes, and a
 -- reason. *host_memory_mib* is the site's setting.
 function request.memory_of(job, made, host_memory_mib)
-    local extra = mib_of(host_memory_mib, made.types) * made.devices
+    local extra = mib_of(host_memory_mib, made.gpu_type) * made.devices
     local memory = given(job.min_mem_per_node, 2 ^ 53)
     if extra == 0 then
         return nil

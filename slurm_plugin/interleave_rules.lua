@@ -180,6 +180,7 @@ local function note(asked, made)
     for _, name in ipairs({ "backend", "max_wait", "profile", "max_slowdown" }) do
         fields[#fields + 1] = asked[name] and name .. "=" .. asked[name]
     end
+    fields[#fields + 1] = made.gpu_type and "gpu_type=" .. made.gpu_type
     fields[#fields + 1] = "state=held"
     return PREFIX .. table.concat(fields, ";")
 end

@@ -3,7 +3,7 @@
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;state=held`, and once placed
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`, which becomes
 `state=released` after its release: from then on, a hold is its user's. After the role come `backend=` and
-`max_wait=` (seconds), `profile=` and `max_slowdown=` (percent) where the job was submitted with them, and
+`max_wait=` (seconds), `profile=`, `gpu_type=` and `max_slowdown=` (percent) where the job was submitted with them, and
 before the state of a held one `why=`, where a rule of the site keeps it from a place. In Slurm's accounting
 it ends with `state=ended` and what the job had of its turns (`figures.py`).
 """
@@ -33,6 +33,8 @@ class AdminComment:
     max_wait_s: int = 0
     profile: str = ""
     """The name under which its workload is learned; empty: by account, name and devices."""
+    gpu_type: str = ""
+    """The type of GPU that it asked for; empty: any."""
     max_slowdown: int | None = None
     """Percent that it may become slower by sharing; None: as the site says."""
     state: str = HELD
@@ -81,6 +83,8 @@ def format_comment(comment: AdminComment) -> str:
         fields.append(("max_wait", str(comment.max_wait_s)))
     if comment.profile:
         fields.append(("profile", comment.profile))
+    if comment.gpu_type:
+        fields.append(("gpu_type", comment.gpu_type))
     if comment.max_slowdown is not None:
         fields.append(("max_slowdown", str(comment.max_slowdown)))
     if comment.lane:
@@ -115,6 +119,7 @@ def parse_comment(text: str) -> AdminComment | None:
         backend=fields.get("backend", ""),
         max_wait_s=max_wait_s,
         profile=fields.get("profile", ""),
+        gpu_type=fields.get("gpu_type", ""),
         max_slowdown=max_slowdown,
         state=state,
         lane=fields.get("lane", ""),

@@ -31,7 +31,8 @@ from slurm_interleave.orchestrator.placement.plan import Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm, Update
 from slurm_interleave.orchestrator.placement.reports import Reports
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
-from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, sharers, waiting
+from slurm_interleave.orchestrator.placement.traits import Traits
+from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, sharers, waiting, wish_of
 
 log = logging.getLogger(__name__)
 # How many waiting jobs are told in a round which rule keeps them out, so that this holds up no others.
@@ -115,7 +116,7 @@ class PlacementHelper:
         shut: frozenset[str],
         todo: Todo,
     ) -> None:
-        pending = waiting(jobs, book)
+        pending = waiting(jobs, book, await self._traits(jobs))
         nodes = [node for node in self._fleet.nodes() if node.name not in lost]
         memory = {node.name: node.host_bytes for node in nodes}
         groups = Groups(self._config.groups, sharers(jobs), self._advice(), host_bytes=memory)
@@ -129,13 +130,18 @@ class PlacementHelper:
         await self._placing.do(todo)
         await self._split([p.job_id for p in made if p.job_id not in jobs], jobs)
         served = {array_of(placement.job_id) for placement in made}
-        refusals = {array_of(job.job_id): groups.refusal(job) for job in pending}
+        refusals = {array_of(job.job_id): job.unmet or groups.refusal(job) for job in pending}
         unsaid = [
             (refusals[job_id], *jobs[job_id])
             for job_id in refusals.keys() - served
             if jobs[job_id][1].refused(refusals[job_id]) != jobs[job_id][1]
         ]
         await self._say_why(unsaid[:_SAID_A_ROUND])
+
+    async def _traits(self, jobs: Jobs) -> Mapping[str, Traits]:
+        """Return what nodes have; it is asked only where a job that waits cares."""
+        cares = any(_waits(job, comment) and wish_of(job, comment) for job, comment in jobs.values())
+        return await self._slurm.traits() if cares else {}
 
     async def _split(self, names: Sequence[str], jobs: Jobs) -> None:
         """Make tasks of arrays jobs, as Slurm does at a change; the next round can place them."""

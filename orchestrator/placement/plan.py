@@ -57,6 +57,8 @@ class Pending:
     """Nodes that it cannot have."""
     only: frozenset[str] = frozenset()
     """Nodes that it is to have; empty: any."""
+    unmet: str = ""
+    """What it asks for that no node has."""
 
     def may_have(self, node: str) -> bool:
         """Tell whether a node is one of those that it can have."""

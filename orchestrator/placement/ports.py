@@ -10,6 +10,7 @@ from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+from slurm_interleave.orchestrator.placement.traits import Traits
 
 
 class Book(Protocol):
@@ -78,6 +79,9 @@ class Slurm(Protocol):
 
     async def node_states(self) -> Mapping[str, str]:
         """Return the state of each node in small letters, as sinfo writes it: `idle`, `down*`."""
+
+    async def traits(self) -> Mapping[str, Traits]:
+        """Return what each node has."""
 
     async def reservations(self) -> list[Reservation]:
         """Return Slurm's reservations."""

@@ -10,6 +10,7 @@ from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+from slurm_interleave.orchestrator.placement.traits import Traits
 from slurm_interleave.orchestrator.placement.worker import Worker
 
 
@@ -52,6 +53,10 @@ class Pyslurm:
         """Return the state of each node in small letters, as sinfo writes it: `idle`, `down*`."""
         found: Mapping[str, str] = await self._worker.ask("nodes")
         return {name: state.lower() for name, state in found.items()}
+
+    async def traits(self) -> dict[str, Traits]:
+        """Return what each node has."""
+        return await self._commands.traits()
 
     async def reservations(self) -> list[Reservation]:
         """Return Slurm's reservations."""

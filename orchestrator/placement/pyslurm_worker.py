@@ -55,6 +55,7 @@ def slurm_job(job: Any) -> SlurmJob:
         heterogeneous=str(job.heterogeneous_id or ""),
         excluded=expand(job.excluded_nodes or ""),
         pinned=expand(job.required_nodes or ""),
+        constraint=",".join(job.constraints or ()),
         gres=frozenset(
             f"{name.removeprefix('gres/')}:{count}" for name, count in (job.gres_per_node or {}).items()
         ),

@@ -11,6 +11,7 @@ from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation, parse_reservations
 from slurm_interleave.orchestrator.placement.scontrol import Change, change
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
+from slurm_interleave.orchestrator.placement.traits import Traits, parse_traits
 
 _NODE, _USED = re.compile(r"NodeName=(\S+)"), re.compile(r"\bGresUsed=(\S+)")
 _TYPED = re.compile(r"(?:^|,)(\w+:[\w.-]+):(\d+)")
@@ -83,6 +84,11 @@ class SlurmCommands:
         text = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N %T")
         rows = [line.split() for line in text.splitlines()]
         return {row[0]: row[1].lower() for row in rows if len(row) == 2}
+
+    async def traits(self) -> dict[str, Traits]:
+        """Return what each node has."""
+        text = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N %b %G")
+        return parse_traits(text)
 
     async def reservations(self) -> list[Reservation]:
         """Return Slurm's reservations."""

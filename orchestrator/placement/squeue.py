@@ -51,6 +51,8 @@ class SlurmJob:
     """Nodes that it must not have."""
     pinned: tuple[str, ...] | None = None
     """Nodes that it must have; None if Slurm does not say."""
+    constraint: str = ""
+    """The features that its nodes must have, as its user wrote it."""
     gres: frozenset[str] | None = None
     """What it asks for on each node, as in ilva:g0:1; None if Slurm does not say."""
 
@@ -159,6 +161,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         heterogeneous=str(heterogeneous) if heterogeneous > 0 else "",
         excluded=expand(str(record.get("excluded_nodes") or "")),
         pinned=_optional(record, "required_nodes", expand),
+        constraint=str(record.get("features") or ""),
         gres=_optional(record, "tres_per_node", _gres),
     )
 

@@ -10,14 +10,20 @@ from slurm_interleave.orchestrator.pairing.profile import workload_named
 from slurm_interleave.orchestrator.placement.admin_comment import RELEASED, AdminComment
 from slurm_interleave.orchestrator.placement.plan import Pending, Placement
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob, task_numbers
+from slurm_interleave.orchestrator.placement.traits import Traits, Wish
 
 Jobs = Mapping[str, tuple[SlurmJob, AdminComment]]
+NOTHING_KNOWN: Mapping[str, Traits] = {}
 # How many tasks of one array are looked at in a round; the next one comes at once.
 TASKS_AT_ONCE = 100
 
 
-def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
+def waiting(
+    jobs: Jobs, book: Mapping[str, Placement], nodes: Mapping[str, Traits] = NOTHING_KNOWN
+) -> list[Pending]:
     """Return those of *jobs* that wait for a place and have none in the *book*, in the order of submission.
+
+    *nodes* is all that Slurm has, where one of them asks for more than any GPU.
 
     A task of an array that Slurm has not made a job of its own yet goes by the name that scontrol has for it,
     as in 17_3: it has no id to go into the book with.
@@ -36,13 +42,21 @@ def waiting(jobs: Jobs, book: Mapping[str, Placement]) -> list[Pending]:
             comment.devices,
             account=job.account,
             together=job.heterogeneous,
-            avoid=taken[job.heterogeneous].union(_unwanted(job)),
+            avoid=taken[job.heterogeneous].union(_unwanted(job), unmet),
             only=_wanted(job, comment.nodes),
+            unmet=f"no node has {wish}" if unmet and len(unmet) == len(nodes) else "",
         )
         for job, comment in sorted(jobs.values(), key=_turn)
         if job.held and comment.state != RELEASED and not job.dependency and job.job_id not in book
+        for wish in [wish_of(job, comment)]
+        for unmet in [wish.unmet(nodes)]
         for name in _names(job, placed)
     ]
+
+
+def wish_of(job: SlurmJob, comment: AdminComment) -> Wish:
+    """Return what the user of a job wants of its nodes."""
+    return Wish(comment.gpu_type, job.constraint)
 
 
 def sharers(jobs: Jobs) -> dict[str, Sharer]:

@@ -13,6 +13,7 @@ from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.orchestrator.placement.plan import Node, Placement
 from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
+from slurm_interleave.orchestrator.placement.traits import Traits
 
 HELD = "interleave:v1;group={group};nodes={nodes};devices={devices};role=;state=held"
 
@@ -53,6 +54,8 @@ class FakeSlurm:
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.fails: set[str] = set()
         self.writes_gres: frozenset[str] | None = None  # whatever it was told
+        self.has: dict[str, Traits] = {}
+        self.traits_asked = 0
         self.miscounts: dict[tuple[str, str], int] = {}
 
     def submit(self, job_id: str, group: str = "demo", nodes: int = 1, devices: int = 1) -> None:
@@ -122,6 +125,10 @@ class FakeSlurm:
 
     async def node_states(self) -> dict[str, str]:
         return dict.fromkeys(self.nodes_down, "down*") | self.other_states
+
+    async def traits(self) -> dict[str, Traits]:
+        self.traits_asked += 1
+        return self.has
 
     async def used(self) -> dict[tuple[str, str], int]:
         started = [job_id for job_id, job in self.queue.items() if job.started and job_id in self.pins]

@@ -11,6 +11,8 @@ from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 
+from slurm_interleave.orchestrator.placement.traits import Traits
+
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -46,6 +48,20 @@ async def test_the_state_of_a_node_is_what_sinfo_says_of_it_in_any_partition(pro
     put(programs / "sinfo", 'printf "%s\\n" "n1 idle" "n2 down*" "n2 down*" "n3 DRAINED" ""')
 
     assert await SlurmCommands().node_states() == {"n1": "idle", "n2": "down*", "n3": "drained"}
+
+
+async def test_types_and_features_of_nodes_are_what_sinfo_lists(programs: Path) -> None:
+    gpus = "gpu:h200:4(S:0-1),gpu:h200:4(S:2-3),ilva:g0:1"
+    put(
+        programs / "sinfo",
+        f'printf "%s\\n" "n1 ib,fast {gpus}" "n1 ib,fast {gpus}" "n2 (null) gpu:2" "n3 (null) (null)" ""',
+    )
+
+    assert await SlurmCommands().traits() == {
+        "n1": Traits(frozenset({"h200"}), frozenset({"ib", "fast"})),
+        "n2": Traits(),
+        "n3": Traits(),
+    }
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,23 @@ def test_a_group_takes_no_jobs_of_another_account_while_it_has_members(cluster: 
     cluster.wait(other)
 
 
+def test_a_job_goes_where_its_features_and_its_type_of_gpu_are_or_says_that_they_are_nowhere(
+    cluster: Cluster,
+) -> None:
+    *_, last = cluster.layout.nodes
+    cluster.command("scontrol", "update", f"NodeName={last}", "AvailableFeatures=h200", "ActiveFeatures=h200")
+    named = cluster.sbatch(["true"], group="typed", gres="gpu:h200:1")
+    featured = cluster.sbatch(["true"], group="featured", gres="gpu:1", options=["--constraint=h200"])
+    nowhere = cluster.sbatch(["true"], group="nowhere", gres="gpu:b300:1")
+
+    for job in (named, featured):
+        cluster.wait(job)
+        assert cluster.job(job)["NodeList"] == last
+    why = "why=no node has GPUs of type b300"
+    assert wait_until(lambda: why in cluster.command("scontrol", "show", "job", nowhere), 20)
+    assert cluster.held(nowhere)
+
+
 def declare(cluster: Cluster, **profiles: tuple[float, float]) -> None:
     """Declare workloads, each by its period and for how long of it the devices are held, until they count."""
     listed = [{"name": name, "period_s": p, "held_s": b} for name, (p, b) in profiles.items()]

@@ -43,16 +43,37 @@ tests["each way to ask for GPUs becomes nodes and devices on each node"] = funct
     equal(comment({ tres_per_node = "gres:gpu:2" }), note(1, 2))
     equal(comment({ tres_per_node = "gres/gpu:2" }), note(1, 2))
     equal(comment({ tres_per_node = "gres:gpu" }), note(1, 1))
-    equal(comment({ tres_per_node = "gres:gpu:h200" }), note(1, 1))
-    equal(comment({ tres_per_node = "gres/gpu:h200:8", min_nodes = 4 }), note(4, 8))
     equal(comment({ tres_per_node = "gres/gpu=2" }), note(1, 2))
-    equal(comment({ tres_per_node = "gres:gpu:a:1,gres:gpu:b:2" }), note(1, 3))
+    equal(comment({ tres_per_node = "gres:gpu:1,gres:gpu:2" }), note(1, 3))
     equal(comment({ tres_per_job = "gres:gpu:8", min_nodes = 2 }), note(2, 4))
     equal(comment({ tres_per_task = "gres:gpu:1", num_tasks = 4 }), note(1, 4))
     equal(comment({ tres_per_task = "gres:gpu:1", num_tasks = 4, min_nodes = 2 }), note(2, 2))
     equal(comment({ tres_per_task = "gres:gpu:1", num_tasks = 4, ntasks_per_node = 2 }), note(2, 2))
     equal(comment({ tres_per_task = "gres:gpu:2", ntasks_per_node = 2, min_nodes = 3 }), note(3, 4))
     equal(comment({ tres_per_task = "cpu:4,gres/gpu:1" }), note(1, 1))
+end
+
+tests["the type of GPU that a job asks for is noted, and one name it must be"] = function()
+    equal(comment({ tres_per_node = "gres:gpu:h200" }),
+        "interleave:v1;group=demo;nodes=1;devices=1;role=;gpu_type=h200;state=held")
+    contains(comment({ tres_per_job = "gres/gpu:a100-80:8", min_nodes = 4 }), "devices=2;role=;gpu_type=a100-80;state")
+    contains(comment({ tres_per_node = "gres:gpu:a:1,gres:gpu:b:2" }), "one type")
+    for _, bad in ipairs({ "a;b", "a b", "-x", "é" }) do
+        contains(comment({ tres_per_node = "gres:gpu:" .. bad .. ":1" }), "is not a name")
+    end
+end
+
+tests["features are names that are all there, or one of them; more than that is refused"] = function()
+    local function with(features)
+        return comment({ tres_per_node = "gres:gpu:1", features = features })
+    end
+
+    for _, good in ipairs({ "h200", "h200&ib-ndr", "a100|h200|h100" }) do
+        contains(with(good), ";state=held")
+    end
+    for _, bad in ipairs({ "a&b|c", "[a|b]", "a*2", "(a|b)&c" }) do
+        contains(with(bad), "--constraint")
+    end
 end
 
 tests["an accepted job is held in our partition and asks for no GPU any more"] = function()
@@ -232,7 +253,7 @@ tests["host memory goes by the type of GPU that was asked for"] = function()
     equal(memory("gres:gpu:a30"), 600)
     equal(memory("gres:gpu:2"), 520)
     equal(memory("gres:gpu:b300:2"), 520)
-    equal(memory("gres:gpu:a30:1,gres:gpu:h200:1"), 2500)
+    equal(memory("gres:gpu:a30:1,gres:gpu:a30:1"), 700)
     rules.settings.host_memory_mib = { h200 = 1000 }
     equal(memory("gres:gpu:2"), nil)
     contains(comment({ tres_per_node = "gres/gpu:h200:8" }), "give --mem: 8000 MiB")
