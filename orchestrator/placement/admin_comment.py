@@ -3,9 +3,9 @@
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;state=held`, and once placed
 `interleave:v1;group=NAME;nodes=N;devices=K;role=R;lane=ilva;indices=0,1;state=placed`, which becomes
 `state=released` after its release: from then on, a hold is its user's. After the role come `backend=` and
-`max_wait=` (seconds), `profile=`, `gpu_type=` and `max_slowdown=` (percent) where the job was submitted with them, and
-before the state of a held one `why=`, where a rule of the site keeps it from a place. In Slurm's accounting
-it ends with `state=ended` and what the job had of its turns (`figures.py`).
+`max_wait=` (seconds), `profile=`, `gpu_type=` and `max_slowdown=` (percent) where the job was submitted with
+them, and before the state of a held one `why=`, what keeps it from a place. In Slurm's accounting it ends
+with `state=ended` and what the job had of its turns (`figures.py`).
 """
 
 from __future__ import annotations

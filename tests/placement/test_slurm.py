@@ -10,7 +10,6 @@ from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation
 from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
-
 from slurm_interleave.orchestrator.placement.traits import Traits
 
 
