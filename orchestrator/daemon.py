@@ -38,7 +38,7 @@ from slurm_interleave.orchestrator.members import RegisteredMembers, TurnFigures
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import Known
 from slurm_interleave.orchestrator.placement.accounts import Accounts
-from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.placement.config import PlacementConfig, load_placement
 from slurm_interleave.orchestrator.placement.gateway import choose
 from slurm_interleave.orchestrator.placement.helper import PlacementHelper
 from slurm_interleave.orchestrator.placement.ports import Slurm
@@ -90,7 +90,7 @@ class Orchestrator:
         self._known: Known | None = None
         if placement.enabled:
             self._known = known = Known(
-                store.slices, (pairing or PairingConfig()).seated(placement.members), clock
+                store.slices, (pairing or PairingConfig()).seated(placement.most_members), clock
             )
             self._helper = PlacementHelper(
                 slurm or SlurmCommands(),
@@ -210,7 +210,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 
 async def serve(config: OrchestratorConfig, path: Path | None, door: Door) -> None:
     """Run `interleaved` until a signal ends it; *path* has the sections beside *config*."""
-    placement = load_section(PlacementConfig, "placement", path)
+    placement = load_placement(path)
     rules = load_section(Rules, "turns", path)
     web = load_section(WebConfig, "web", path)
     pairing = load_section(PairingConfig, "pairing", path)

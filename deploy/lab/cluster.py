@@ -51,6 +51,7 @@ class Cluster(Lab, SlurmJobs):
         interleave: bool = True,
         cgroups: bool = False,
         shards: bool = False,
+        counted: Sequence[str] = (),
         config: Mapping[str, Mapping[str, Any]] | None = None,
         slurm: Sequence[str] = (),
         accounting: MariaDB | None = None,
@@ -61,7 +62,8 @@ class Cluster(Lab, SlurmJobs):
         fake GPUs, which *members* jobs share. With *interleave*, `interleaved` and one agent a
         node run too, and *config* is added to the tables of their configuration. With *cgroups* Slurm keeps
         each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). With
-        *shards* they share them as Slurm's own shards. *slurm* is added to slurm.conf. With *accounting* a
+        *shards* they share them as Slurm's own shards. The nodes *counted* are of a class of their own, whose
+        devices one job more may share, by tokens. *slurm* is added to slurm.conf. With *accounting* a
         slurmdbd runs too, with its data there. Raises `LabError` with the end of the log of what did not
         start.
         """
@@ -82,6 +84,7 @@ class Cluster(Lab, SlurmJobs):
                 members,
                 cgroups,
                 shards,
+                tuple(counted),
             )
             cluster = cls(scratch, layout)
             more = [*slurm, *(lab_accounting.lines(layout) if accounting else ())]
@@ -118,6 +121,13 @@ class Cluster(Lab, SlurmJobs):
             "compare_s": 1.0,
             "partition": slurm_conf.PARTITION,
         }
+        if layout.counted:
+            tables["node_classes.counted"] = {
+                "nodes": ",".join(layout.counted),
+                "mode": "token",
+                "gres": [slurm_conf.COUNTED],
+                "members": layout.members + 1,
+            }
         interleave_conf.write(self.config, tables, config)
 
     def _launch(self, interleave: bool, accounting: MariaDB | None) -> None:

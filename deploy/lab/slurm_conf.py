@@ -15,6 +15,7 @@ from pathlib import Path
 from lab.processes import LabError
 
 LANES_SINCE = (23, 2)
+COUNTED = "ilw"
 PARTITION = "interleave"
 # A number range for local use: no driver is behind it, and each file is a device of its own to the cgroups.
 _DEVICE_MAJOR = 241
@@ -59,6 +60,8 @@ class Layout:
     """Slurm keeps each job to its devices and its memory (cgroup v1)."""
     shards: bool = False
     """The shared GRES are Slurm's own shards."""
+    counted: tuple[str, ...] = ()
+    """Of `nodes`, those of a class of their own: one job more may share a device, by tokens called `ilw`."""
 
     @property
     def mode(self) -> str:
@@ -174,12 +177,12 @@ def _base(layout: Layout) -> list[str]:
         "SlurmctldTimeout=30",
         "SlurmdTimeout=60",
         "MessageTimeout=10",
-        "GresTypes=" + ",".join([*layout.gres, "gpu"]),
+        "GresTypes=" + ",".join([*layout.gres, *([COUNTED] if layout.counted else []), "gpu"]),
     ]
 
 
 def _nodes(layout: Layout) -> list[str]:
-    lines = [_node(layout, name, ",".join(_shared(layout))) for name in layout.nodes]
+    lines = [_node(layout, name, ",".join(_shared(layout, name))) for name in layout.nodes]
     lines += [_node(layout, name, f"gpu:sim:{layout.devices}") for name in layout.plain_nodes]
     if layout.nodes:
         names = ",".join(layout.nodes)
@@ -190,7 +193,9 @@ def _nodes(layout: Layout) -> list[str]:
     return lines
 
 
-def _shared(layout: Layout) -> list[str]:
+def _shared(layout: Layout, node: str) -> list[str]:
+    if node in layout.counted:
+        return [f"{COUNTED}:g{index}:{layout.members + 1}" for index in range(layout.devices)]
     if layout.shards:
         gpus = [f"gpu:g{index}:1" for index in range(layout.devices)]
         return [*gpus, f"shard:{layout.members * layout.devices}"]
@@ -212,6 +217,9 @@ def _gres(layout: Layout) -> Sequence[str]:
     for index in range(layout.devices):
         for node in layout.nodes:
             file = layout.device(node, index)
+            if node in layout.counted:
+                lines.append(f"NodeName={node} Name={COUNTED} Type=g{index} Count={layout.members + 1}")
+                continue
             if layout.shards:
                 lines.append(f"NodeName={node} Name=gpu Type=g{index} File={file}")
                 lines.append(f"NodeName={node} Name=shard Count={layout.members} File={file}")

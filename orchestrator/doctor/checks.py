@@ -39,8 +39,9 @@ def _text(numbers: tuple[int, int]) -> str:
 
 def release(facts: SlurmFacts, config: PlacementConfig) -> Finding:
     """Say whether Slurm and the mode of placement go together."""
-    slurm = f"Slurm {_text(facts.release)}, mode {config.mode}"
-    if config.mode == "lane" and facts.release < _LANES:
+    modes = dict.fromkeys([config.mode, *(one.mode for one in config.classes)])
+    slurm = f"Slurm {_text(facts.release)}, mode {', '.join(modes)}"
+    if "lane" in modes and facts.release < _LANES:
         text = f"{slurm}: with ConstrainDevices a job of a lane gets no device before Slurm 23.02"
         return error("slurm", text, 'set [placement] mode = "token" with one GRES name')
     if not _TRIED[0] <= facts.release <= _TRIED[1]:
@@ -119,9 +120,10 @@ def _prolog_flags(facts: SlurmFacts) -> Finding:
 
 
 def _gres(facts: SlurmFacts, config: PlacementConfig) -> Iterator[Finding]:
-    names = ", ".join(config.gres)
+    wanted = dict.fromkeys(lane.name for lane in config.lanes)
+    names = ", ".join(wanted)
     types = facts.setting("GresTypes").split(",")
-    lacking = [name for name in config.gres if name not in types]
+    lacking = [name for name in wanted if name not in types]
     if lacking:
         text = f"{', '.join(lacking)} of [placement] gres not in it: {','.join(types) or 'empty'}"
         yield error("GresTypes", text, f"GresTypes={','.join([*filter(None, types), *lacking])}")
@@ -131,7 +133,9 @@ def _gres(facts: SlurmFacts, config: PlacementConfig) -> Iterator[Finding]:
         text = f"there is no partition {config.partition}"
         yield error("partition", text, f"add PartitionName={config.partition}, or set [placement] partition")
         return
-    without = [name for name in facts.partition if not has_gres(facts.gres.get(name, ""), config.gres)]
+    without = [
+        name for name in facts.partition if not has_gres(facts.gres.get(name, ""), config.of(name).gres)
+    ]
     if without or not facts.partition:
         text = f"{config.partition}: without typed {names}: {', '.join(without) or 'it has no nodes'}"
         yield error("partition", text, f"Gres={config.gres[0]}:g0:...,{config.gres[0]}:g1:...: {_INSTALL}")

@@ -15,7 +15,7 @@ from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.doctor import checks
 from slurm_interleave.orchestrator.doctor.facts import SlurmFacts, gather
 from slurm_interleave.orchestrator.placement.admin_comment import parse_comment
-from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.placement.config import PlacementConfig, load_placement
 from slurm_interleave.orchestrator.placement.gateway import Gateway, by_group, choose
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 
@@ -24,7 +24,7 @@ def findings(host: Host) -> Iterator[Finding]:
     """Check them, as far as this host has them."""
     try:
         config = load_section(OrchestratorConfig, "orchestrator", host.config)
-        placement = load_section(PlacementConfig, "placement", host.config)
+        placement = load_placement(host.config)
         load_section(Rules, "turns", host.config)
         load_groups(host.config)
     except ConfigError as bad:

@@ -1,14 +1,16 @@
-"""Section [placement] of interleave.toml."""
+"""Sections [placement] and [node_classes.NAME] of interleave.toml."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from slurm_interleave.client.core.config import load_section, load_tables
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.orchestrator.placement.groups import GroupRules
 from slurm_interleave.orchestrator.placement.plan import Lane
+from slurm_interleave.orchestrator.placement.sharing import NodeClass, Sharing, lanes_of, refuse_twice
 
-_MODES = ("lane", "token", "shard")
 _OWNERS = ("account", "cluster")
 _GATEWAYS = ("auto", "commands", "pyslurm")
 _MORE = "more than 0"
@@ -50,16 +52,17 @@ class PlacementConfig:
     """How often Slurm is told to start a job again that has lost its device state and goes on.
 
     0: never, so the job keeps its devices until it ends. One submitted with --no-requeue is left alone."""
+    classes: tuple[NodeClass, ...] = ()
+    """Nodes that are shared in another way than mode, gres and members say: tables [node_classes.NAME]."""
 
     def __post_init__(self) -> None:
-        if self.mode not in _MODES:
-            raise ConfigError(f"[placement] mode {self.mode!r} is unknown; known are {', '.join(_MODES)}")
-        wanted = self.members if self.mode == "lane" else 1
-        if self.members < 1 or len(set(self.gres)) != wanted or len(self.gres) != wanted:
-            raise ConfigError(
-                f"[placement] mode {self.mode} with members {self.members} needs {max(wanted, 1)} different "
-                f"GRES name(s); gres has {', '.join(self.gres) or 'none'}"
-            )
+        try:
+            _ = self.sharing
+        except ConfigError as error:
+            raise ConfigError(f"[placement] {error}") from None
+        if not all(isinstance(one, NodeClass) for one in self.classes):
+            raise ConfigError("[placement] classes: write a table [node_classes.NAME] for each instead")
+        refuse_twice(self.classes)
         if self.group_owner not in _OWNERS:
             raise ConfigError(
                 f"[placement] group_owner {self.group_owner!r} is unknown; known are {', '.join(_OWNERS)}"
@@ -76,12 +79,30 @@ class PlacementConfig:
     @property
     def groups(self) -> GroupRules:
         """What a group may be."""
-        # Of a request for the shards of several devices, Slurm gives those of the last.
-        devices = 1 if self.mode == "shard" else 0
-        return GroupRules(self.group_size, devices, self.group_owner == "account")
+        most = [lane.devices for lane in self.lanes]
+        return GroupRules(self.group_size, max(most) if all(most) else 0, self.group_owner == "account")
+
+    @property
+    def sharing(self) -> Sharing:
+        """How nodes are shared that are of no class."""
+        return Sharing(self.mode, self.gres, self.members)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """The seats on each device."""
-        seats = 1 if self.mode == "lane" else self.members
-        return tuple(Lane(name, seats) for name in self.gres)
+        return lanes_of(self.sharing, self.classes)
+
+    @property
+    def most_members(self) -> int:
+        """How many jobs may share a device of the nodes where most may."""
+        return max([self.members, *(one.members for one in self.classes)])
+
+    def of(self, node: str) -> Sharing:
+        """Return how the devices of *node* are shared."""
+        return next((one.sharing for one in self.classes if node in one.names), self.sharing)
+
+
+def load_placement(path: Path | None) -> PlacementConfig:
+    """Return what the file at *path* says of placement. Raises `ConfigError`."""
+    classes = load_tables(NodeClass, "node_classes", path)
+    return replace(load_section(PlacementConfig, "placement", path), classes=tuple(classes.values()))

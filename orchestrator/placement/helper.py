@@ -65,7 +65,7 @@ class PlacementHelper:
         self._placing = Placing(slurm, book, fleet, self._reports)
         self._put_back: dict[str, object] = {}  # what the pins of moved jobs were
         self._away = AwayNodes(config.away_s, clock)
-        self.audit = Audit(slurm, config.gres, config.compare_s, clock)
+        self.audit = Audit(slurm, {lane.name for lane in config.lanes}, config.compare_s, clock)
 
     def nudge(self) -> None:
         """Look now: a job has ended or an agent has come."""

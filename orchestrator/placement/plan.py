@@ -38,6 +38,15 @@ class Lane:
     name: str
     seats: int
     """How many jobs it admits to a device: 1 for a lane, the member count for tokens."""
+    devices: int = 0
+    """How many devices of a node a job may have in it; 0: any number."""
+    only: frozenset[str] = frozenset()
+    """The nodes that have it; empty: all that `lacking` does not name."""
+    lacking: frozenset[str] = frozenset()
+
+    def on(self, node: str) -> bool:
+        """Tell whether *node* has it."""
+        return node in self.only if self.only else node not in self.lacking
 
 
 @dataclass(frozen=True)
@@ -180,8 +189,9 @@ class _Table:
         owner = (placement.group, placement.role)
         self.seated.add(placement.job_id)
         self._sets[owner][placement.nodes, placement.devices] += 1
-        seats = next((lane.seats for lane in self._lanes if lane.name == placement.lane), 0)
         for node in placement.nodes:
+            lanes = (lane for lane in self._lanes if lane.name == placement.lane and lane.on(node))
+            seats = next((lane.seats for lane in lanes), 0)
             for device in placement.devices:
                 self._taken[placement.lane, node, device] += 1
                 if self._taken[placement.lane, node, device] >= seats:
@@ -224,8 +234,8 @@ class _Table:
             if not fits or not all(map(job.may_have, nodes)) or not self._closed.isdisjoint(nodes):
                 continue
             wanted = _mask(devices)
-            for lane in self._lanes:
-                if not any(self._full[lane.name, node] & wanted for node in nodes):
+            for lane in self._lanes_for(job):
+                if all(lane.on(node) and not self._full[lane.name, node] & wanted for node in nodes):
                     return Placement(job.job_id, job.group, job.role, nodes, devices, lane.name)
         return None
 
@@ -235,7 +245,7 @@ class _Table:
         if not own and (job.nodes, job.devices) in self._hopeless:
             return None
         best: tuple[tuple[object, ...], Placement] | None = None
-        for number, lane in enumerate(self._lanes):
+        for number, lane in enumerate(self._lanes_for(job)):
             profiles = self._profiles(lane, own, job)
             for devices in combinations(self._indices, job.devices):
                 chosen = _choose(profiles, _mask(devices), job.nodes)
@@ -251,11 +261,14 @@ class _Table:
             self._hopeless.add((job.nodes, job.devices))
         return best[1] if best else None
 
+    def _lanes_for(self, job: Pending) -> list[Lane]:
+        return [lane for lane in self._lanes if not lane.devices or job.devices <= lane.devices]
+
     def _profiles(self, lane: Lane, own: Mapping[str, int], job: Pending) -> dict[_Profile, list[str]]:
         """Return the names of nodes by what they offer to the group of *job*, which has the devices *own*."""
         found: defaultdict[_Profile, list[str]] = defaultdict(list)
         for name, devices in self._devices.items():
-            if not job.may_have(name):
+            if not (lane.on(name) and job.may_have(name)):
                 continue
             owned, mine = self._owned[name], own.get(name, 0)
             usable = devices & ~self._full[lane.name, name] & (~owned | mine)

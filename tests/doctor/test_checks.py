@@ -14,6 +14,7 @@ from slurm_interleave.orchestrator.doctor import checks
 from slurm_interleave.orchestrator.doctor.facts import Plugin, Script, SlurmFacts
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.placement.reservations import Reservation
+from slurm_interleave.orchestrator.placement.sharing import NodeClass
 
 ROOT = Path(__file__).parents[2]
 LANES = PlacementConfig(enabled=True)
@@ -46,6 +47,17 @@ WELL = SlurmFacts(
 def bad(facts: SlurmFacts, config: PlacementConfig = LANES) -> dict[str, Finding]:
     found = checks.findings(facts, config, head=True, node=True)
     return {one.check: one for one in found if one.level is not Level.OK}
+
+
+def test_nodes_of_a_class_need_the_gres_of_that_class_alone() -> None:
+    old = NodeClass("n2", "token", ("ilv",))
+    config = replace(LANES, classes=(old,))
+    facts = replace(configured(GresTypes="ilva,ilvb,ilv"), gres={**WELL.gres, "n2": "ilv:g0:2,ilv:g1:2"})
+
+    assert bad(facts, config) == {}
+    found = bad(replace(facts, gres=WELL.gres), config)
+    assert "n2" in found["partition"].text
+    assert "n1" not in found["partition"].text
 
 
 def configured(**values: str) -> SlurmFacts:
