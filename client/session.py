@@ -23,7 +23,12 @@ from slurm_interleave.client.connect import (
     token_metadata,
 )
 from slurm_interleave.client.core import tracing
-from slurm_interleave.client.core.errors import InterleaveError, NotAuthenticated, NotRegistered
+from slurm_interleave.client.core.errors import (
+    InterleaveError,
+    NotAuthenticated,
+    NotRegistered,
+    UnknownGroup,
+)
 from slurm_interleave.client.member import Member
 from slurm_interleave.client.waiting import Waiting, say
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -32,6 +37,8 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _LAST_WORD_S = 60.0
 _YIELD_TRY_S = 1.0
+# Another node of the job, with another of its groups, may be registered a moment later.
+_MAY_COME = (NotRegistered, NotAuthenticated, UnknownGroup)
 _ATTEND_S = 2.0
 # Who waits longer than this is told his place in the queue.
 _PATIENCE_S = 1.0
@@ -68,7 +75,8 @@ class Session:
         """Wait for the devices of *groups* at once (none: of the member's), through outages too.
 
         Raises `TimeoutError` after *timeout_s* seconds (None: as the job was submitted; infinite: never),
-        `NotRegistered` if the orchestrator does not know the job, `JobFaulted` if its device state is lost,
+        `NotRegistered` or `UnknownGroup` if the orchestrator does not know the job or the group, `JobFaulted`
+        if its device state is lost,
         `NotFree` or `Unreachable` if it is not *patient*, `Stopped` if *stop* says so.
         """
         timeout_s = self.member.max_wait_s if timeout_s is None else timeout_s
@@ -195,7 +203,7 @@ class Session:
         domain = domain_error(error, self.member.address)
         if isinstance(domain, Unreachable) and ask.patient:
             ask.told.away(f"the orchestrator at {self.member.address} cannot be reached")
-        elif not (isinstance(domain, (NotRegistered, NotAuthenticated)) and ask.told.unknown()):
+        elif not (isinstance(domain, _MAY_COME) and ask.told.unknown()):
             raise domain from None
 
     def _abandon(self, group: str, name: str) -> None:

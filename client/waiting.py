@@ -76,7 +76,7 @@ class Waiting:
     def unknown(self) -> bool:
         """Tell whether the orchestrator, which does not know the job, may still hear of it."""
         since = self._unknown_since = self._unknown_since or self._clock()
-        self._say_away("the orchestrator does not know this job yet")
+        self._say_away("the orchestrator does not know this job, or its group, yet")
         return self._clock() - since < _REGISTRATION_GRACE_S
 
     def away(self, what: str) -> None:

@@ -17,7 +17,10 @@ from slurm_interleave.client.core.config import load_section, read_toml
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.doctor.finding import Finding, Host, error, ok, warning
 
-_SECTIONS = ("agent", "client", "cuda", "groups", "orchestrator", "placement", "sim", "turns")
+SECTIONS = (
+    *("agent", "client", "cuda", "groups", "node_classes", "orchestrator", "pairing", "placement", "sim"),
+    *("tracing", "turns", "web"),
+)
 # munged refuses what is older than five minutes; what our logs and reports say should be nearer than that.
 _SKEW_MAX_S, _SKEW_S = 300.0, 5.0
 _CALLS = 3
@@ -50,9 +53,9 @@ def findings(host: Host) -> Iterator[Finding]:
 def sections(path: Path | None) -> Finding | None:
     """Return which section of the file nobody reads. Raises `ConfigError`."""
     for name in read_toml(path) if path else {}:
-        if name not in _SECTIONS:
-            near = difflib.get_close_matches(name, _SECTIONS, n=1)
-            meant = f"did you mean [{near[0]}]?" if near else f"known are {', '.join(_SECTIONS)}"
+        if name not in SECTIONS:
+            near = difflib.get_close_matches(name, SECTIONS, n=1)
+            meant = f"did you mean [{near[0]}]?" if near else f"known are {', '.join(SECTIONS)}"
             return error("configuration", f"{path}: nobody reads section [{name}]", meant)
     return None
 

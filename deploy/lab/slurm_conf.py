@@ -207,7 +207,8 @@ def _node(layout: Layout, name: str, gres: str) -> str:
     host = socket.gethostname().partition(".")[0]
     return (
         f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={layout.ports[name]} Sockets=1 "
-        f"CoresPerSocket={_CPUS} ThreadsPerCore=1 RealMemory={_MEMORY_MIB} Gres={gres} State=UNKNOWN"
+        f"CoresPerSocket={_CPUS} ThreadsPerCore=1 RealMemory={_MEMORY_MIB} Feature=sim "
+        f"Gres={gres} State=UNKNOWN"
     )
 
 

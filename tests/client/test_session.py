@@ -169,7 +169,12 @@ def test_a_grant_whose_stream_breaks_is_asked_for_again(
 
 
 @pytest.mark.parametrize(
-    ("code", "name"), [(Code.UNAUTHENTICATED, "NotAuthenticated"), (Code.NOT_FOUND, "NotRegistered")]
+    ("code", "name"),
+    [
+        (Code.UNAUTHENTICATED, "NotAuthenticated"),
+        (Code.NOT_FOUND, "NotRegistered"),
+        (Code.NOT_FOUND, "UnknownGroup"),  # of a node of the job that is not registered yet
+    ],
 )
 def test_a_job_that_is_not_known_yet_asks_again(
     mine: Interleaver,
@@ -183,7 +188,7 @@ def test_a_job_that_is_not_known_yet_asks_again(
     assert mine.acquire(timeout=10).epoch == 1
 
     first, _granted = lines(capsys)
-    assert first == "the orchestrator does not know this job yet; waiting, and trying again"
+    assert first == "the orchestrator does not know this job, or its group, yet; waiting, and trying again"
 
 
 def test_a_job_that_stays_unknown_is_refused_after_the_grace(

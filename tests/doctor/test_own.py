@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from importlib.metadata import version
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from slurm_interleave.client.cli.interleave import main
+from slurm_interleave.client.core import groups
+from slurm_interleave.client.doctor import own
 from slurm_interleave.client.doctor.own import Answer, judge, sections
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.cli.server import GivenOrchestrator, free_address, served
@@ -21,6 +24,22 @@ OWN = version("slurm-interleave")
 
 def answer(**changes: Any) -> Answer:
     return replace(Answer("head:1", "1.2", round_trip_s=0.0021, ahead_s=0.0), **changes)
+
+
+def test_each_section_that_some_program_reads_is_known() -> None:
+    package = Path(own.__file__).parents[2]
+    files = [
+        path
+        for folder in ("client", "orchestrator", "node_agent")
+        for path in (package / folder).rglob("*.py")
+    ]
+    read = {
+        name
+        for file in files
+        for name in re.findall(r'load_(?:section|tables)\(\w+, "(\w+)"', file.read_text())
+    }
+
+    assert {*read, groups.SECTION} == set(own.SECTIONS)
 
 
 @pytest.mark.parametrize(

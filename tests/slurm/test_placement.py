@@ -180,7 +180,8 @@ def test_a_job_goes_where_its_features_and_its_type_of_gpu_are_or_says_that_they
     cluster: Cluster,
 ) -> None:
     *_, last = cluster.layout.nodes
-    cluster.command("scontrol", "update", f"NodeName={last}", "AvailableFeatures=h200", "ActiveFeatures=h200")
+    both = ("AvailableFeatures=sim,h200", "ActiveFeatures=sim,h200")
+    cluster.command("scontrol", "update", f"NodeName={last}", *both)
     named = cluster.sbatch(["true"], group="typed", gres="gpu:h200:1")
     featured = cluster.sbatch(["true"], group="featured", gres="gpu:1", options=["--constraint=h200"])
     nowhere = cluster.sbatch(["true"], group="nowhere", gres="gpu:b300:1")

@@ -20,6 +20,6 @@ class Granting(Session):
         self.phases.append(phase)
         return Lease(len(self.phases), 0.0, context_restored=False, switch_s=0.0, group="demo")
 
-    def yield_lease(self, epoch: int, *_: Any) -> int:
+    def yield_lease(self, epoch: int, *_: Any, **__: Any) -> int:
         self.yielded.append(epoch)
         return 0

@@ -143,7 +143,7 @@ def test_simulate_prints_the_policy_beside_fifo(tmp_path: Path, capsys: pytest.C
     [
         (["--backend-cost", "1"], "two numbers"),
         (["--backend-cost", "nan,1"], "0 or more"),
-        (["--policy", "best"], "is not known"),
+        (["--policy", "best"], "known are fifo, "),
         (["--sacct"], "--phases"),
         (["--devices", "1", "--jobs", "0"], "range"),
     ],
