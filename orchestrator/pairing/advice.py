@@ -28,6 +28,8 @@ class Sharer:
     """On each node."""
     epsilon: float | None = None
     """How much slower it may become, as a part; None: as the site says."""
+    gpu_type: str = ""
+    """The type of GPU that it asks for; empty: any."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,10 @@ class Advice:
 
         *seated* are jobs that are alone in their group, by its name. Who is not named has no good partner.
         """
-        classes: defaultdict[str, list[Candidate]] = defaultdict(list)
+        classes: defaultdict[tuple[str, str], list[Candidate]] = defaultdict(list)
         for group, job in (*(("", job) for job in waiting), *seated.items()):
             if (candidate := self._candidate(job)) is not None:
-                classes[job.role].append(replace(candidate, group=group))
+                classes[job.role, job.gpu_type].append(replace(candidate, group=group))
         order = {job.job_id: place for place, job in enumerate(waiting)}
         found: dict[str, str] = {}
         for candidates in classes.values():

@@ -71,6 +71,7 @@ def sharers(jobs: Jobs) -> dict[str, Sharer]:
             comment.nodes,
             comment.devices,
             None if comment.max_slowdown is None else comment.max_slowdown / 100,
+            comment.gpu_type,
         )
         for job_id, (job, comment) in jobs.items()
     }

@@ -174,10 +174,13 @@ def test_accounts_share_devices_as_the_site_says() -> None:
     assert made("*") == made("physics", "art+ml") == {"7": "auto-1"}
 
 
-def test_jobs_of_different_roles_are_no_partners() -> None:
-    jobs = sharers(_1="light", _2="light", _7="light")
+@pytest.mark.parametrize("other", [{"role": "sampler"}, {"gpu_type": "h200"}])
+def test_jobs_of_different_roles_or_types_of_gpu_are_no_partners(other: dict[str, str]) -> None:
+    jobs = sharers(_1="light", _7="light")
+    apart, seated = replace(jobs["7"], **other), {"auto-1": jobs["1"]}  # type: ignore[arg-type]
 
-    assert Advice(PROFILES).partners([replace(jobs["7"], role="sampler")], {"auto-1": jobs["1"]}) == {}
+    assert Advice(PROFILES).partners([jobs["7"]], seated) == {"7": "auto-1"}
+    assert Advice(PROFILES).partners([apart], seated) == {}
 
 
 def test_a_thousand_jobs_are_paired_each_with_good_company_alone() -> None:
