@@ -26,10 +26,8 @@ CALL_KEY = "interleave-call"
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    (
-        "grpc.http2.ping_timeout_ms",
-        5_000,
-    ),  # without it gRPC gives a ping a minute, whatever the line above says
+    # Without it gRPC gives a ping a minute, whatever the line above says.
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),

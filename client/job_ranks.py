@@ -70,7 +70,7 @@ class JobRanks:
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Return when all ranks have called it; raise in all what one of them has failed with."""
+        """Return when all ranks have called it. Raises `InterleaveError` in all where one has failed."""
         if told := self.meet():
             raise InterleaveError(f"rank {self.rank}: {told}")
 
@@ -112,7 +112,7 @@ class JobRanks:
         return told
 
     def close(self) -> None:
-        """Yield if a lease is held, and close the connections."""
+        """Yield if a lease is held, and close the connections. Raises `StaleLease` where it was lost."""
         try:
             self.interleaver.close()
         finally:

@@ -89,18 +89,20 @@ class Orchestrator:
         self._accounts = Accounts(SlurmCommands(), TurnFigures(self.arbiter).of)
         self._known: Known | None = None
         if placement.enabled:
-            self._known = known = Known(
-                store.slices, (pairing or PairingConfig()).seated(placement.most_members), clock
-            )
-            self._helper = PlacementHelper(
-                slurm or SlurmCommands(),
-                self.reservations,
-                self.links,
-                RegisteredMembers(self.arbiter),
-                placement,
-                over=self._accounts.over,
-                advice=lambda: known.advice,
-            )
+            seated = (pairing or PairingConfig()).seated(placement.most_members)
+            self._known = Known(store.slices, seated, clock)
+            self._helper = self._placing(placement, slurm or SlurmCommands(), self._known)
+
+    def _placing(self, config: PlacementConfig, slurm: Slurm, known: Known) -> PlacementHelper:
+        return PlacementHelper(
+            slurm,
+            self.reservations,
+            self.links,
+            RegisteredMembers(self.arbiter),
+            config,
+            over=self._accounts.over,
+            advice=lambda: known.advice,
+        )
 
     async def run(self) -> None:
         """Serve; raises whatever ends a part that must not end."""

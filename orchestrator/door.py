@@ -73,6 +73,5 @@ async def _refuse(_requests: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAVAILABLE, "interleaved has just been started; try again")
 
 
-_NOT_YET: Any = grpc.stream_stream_rpc_method_handler(
-    _refuse
-)  # without a codec it does for calls of all kinds
+# Without a codec it does for calls of all kinds.
+_NOT_YET: Any = grpc.stream_stream_rpc_method_handler(_refuse)

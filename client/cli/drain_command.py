@@ -23,7 +23,8 @@ def drain(node: str, keep_node: bool, config: str | None, address: str | None) -
     """Save the processes of all interleaved jobs on NODE to disk and requeue the jobs, which go on elsewhere.
 
     For jobs on one node whose script says `interleave run COMMAND`; needs criu 4.1 or later and [agent]
-    image_dir. Jobs that cannot be saved are named with the reason and run on. For operators.
+    image_dir. Jobs that cannot be saved are named with the reason and run on; the exit status is
+    1 then. For operators.
     """
     if not keep_node:
         _drain_in_slurm(node)

@@ -54,9 +54,8 @@ class Row(NamedTuple):
     switches: int
     turns: int
     faults: int
-    foretold: (
-        int  # turns that were told at first how long they would wait; what they were told; how much it missed
-    )
+    # Turns that were told at first how long they would wait; what they were told; by how much that missed.
+    foretold: int
     expected_s: float
     missed_s: float
     gain: Gain

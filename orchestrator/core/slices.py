@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.client.core.states import YIELDS, SliceState
 from slurm_interleave.orchestrator.core.company import Shared
 from slurm_interleave.sql.rows import Key, Lease, Member, Slice
 
@@ -33,7 +33,7 @@ def slice_of(
     expected_s: float,
 ) -> Slice:
     """Return *lease* of *member*, who has *devices* on *nodes*; a faulted one's ended for that reason."""
-    faulted = bool(member.fault and ended) and state is not SliceState.YIELDED
+    faulted = bool(member.fault and ended) and state not in YIELDS
     return Slice(
         job_id=member.job_id,
         group=member.group,

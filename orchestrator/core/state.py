@@ -40,9 +40,8 @@ class State:
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
         self.heard: set[Key] = set()  # holders that have asked again since their grant
         self.told_at: dict[Key, float] = {}  # when a caller was told last of a lease
-        self.foretold: dict[
-            Key, tuple[float, float]
-        ] = {}  # when it asked; when it was to be granted, as told
+        # When it asked; when it was to be granted, as told.
+        self.foretold: dict[Key, tuple[float, float]] = {}
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}

@@ -125,7 +125,7 @@ def _gres(facts: SlurmFacts, config: PlacementConfig) -> Iterator[Finding]:
     types = facts.setting("GresTypes").split(",")
     lacking = [name for name in wanted if name not in types]
     if lacking:
-        text = f"{', '.join(lacking)} of [placement] gres not in it: {','.join(types) or 'empty'}"
+        text = f"{', '.join(lacking)} of our gres not in it: {','.join(types) or 'empty'}"
         yield error("GresTypes", text, f"GresTypes={','.join([*filter(None, types), *lacking])}")
     else:
         yield ok("GresTypes", f"has {names}")
@@ -137,8 +137,11 @@ def _gres(facts: SlurmFacts, config: PlacementConfig) -> Iterator[Finding]:
         name for name in facts.partition if not has_gres(facts.gres.get(name, ""), config.of(name).gres)
     ]
     if without or not facts.partition:
-        text = f"{config.partition}: without typed {names}: {', '.join(without) or 'it has no nodes'}"
-        yield error("partition", text, f"Gres={config.gres[0]}:g0:...,{config.gres[0]}:g1:...: {_INSTALL}")
+        lacks = config.of(without[0]).gres if without else config.gres
+        text = (
+            f"{config.partition}: without typed {', '.join(lacks)}: {', '.join(without) or 'it has no nodes'}"
+        )
+        yield error("partition", text, f"Gres={lacks[0]}:g0:...,{lacks[0]}:g1:...: {_INSTALL}")
     else:
         yield ok("partition", f"{config.partition}: {len(facts.partition)} nodes, all with {names}")
 

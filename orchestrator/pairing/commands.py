@@ -153,9 +153,8 @@ def _candidates(
         for member, parts in opened.members():
             devices = max((len(part.devices) for part in parts), default=1)
             nodes = max(1, len(parts))
-            name = member.profile or workload_named(
-                member.account, member.name or member.job_id, member.role, nodes, devices
-            )
+            job = member.name or member.job_id
+            name = workload_named(member.profile, member.account, job, member.role, nodes, devices)
             if name in known:
                 profile = replace(known[name], nodes=nodes, devices=devices)
                 slower = member.max_slowdown / 100 if member.max_slowdown >= 0 else None

@@ -77,14 +77,13 @@ class Profile:
 
 def workload_of(row: Slice) -> str:
     """Return the name under which turns are learned: the user's, or account, name, role and devices."""
-    return row.profile or workload_named(
-        row.account, row.name or row.job_id, row.role, len(row.nodes), _devices(row)
-    )
+    name = row.name or row.job_id
+    return workload_named(row.profile, row.account, name, row.role, len(row.nodes), _devices(row))
 
 
-def workload_named(account: str, name: str, role: str, nodes: int, devices: int) -> str:
-    """Return the name of a workload; *devices* on each of *nodes*."""
-    return f"{account or '-'}/{name}/{role or '-'}/{nodes}x{devices}"
+def workload_named(profile: str, account: str, name: str, role: str, nodes: int, devices: int) -> str:
+    """Return the name of a workload: what its user calls it, or all of this; *devices* on each of *nodes*."""
+    return profile or f"{account or '-'}/{name}/{role or '-'}/{nodes}x{devices}"
 
 
 def learn(rows: Iterable[Slice], now: float) -> list[Profile]:

@@ -31,10 +31,10 @@ class Auto:
         Best is where all who wait are best off, then what saves the most with it, then a group of its own.
         """
         own, best = f"{AUTO}-{job.job_id}", self.groups.partners.get(job.job_id, "")
-        if best == own or (best and self._gain(job, best, []) is not None):
+        if best == own or (best and self._gain(job, best, self._place(job, best), []) is not None):
             yield replace(job, group=best)
         bad: list[str] = []
-        rated = ((self._gain(job, name, bad), name) for name in self._with_seats(job))
+        rated = ((self._gain(job, name, place, bad), name) for name, place in self._with_seats(job))
         good = [(gain, name) for gain, name in rated if gain is not None]
         for _, name in sorted(good, key=lambda one: -one[0]):
             yield replace(job, group=name)
@@ -42,12 +42,14 @@ class Auto:
             yield replace(job, group=own)
         self.groups.no_good(job, bad)
 
-    def _with_seats(self, job: Pending) -> Iterator[str]:
+    def _with_seats(self, job: Pending) -> Iterator[tuple[str, Placement]]:
         found = 0
         for name in self.groups.found():
             if found < _RATED and (name, job.role, job.nodes, job.devices) not in self._full:
-                found += self._place(job, name) is not None
-                yield name
+                place = self._place(job, name)
+                if place is not None:
+                    found += 1
+                    yield name, place
 
     def _place(self, job: Pending, name: str) -> Placement | None:
         place = self.join(replace(job, group=name))
@@ -55,11 +57,10 @@ class Auto:
             self._full.add((name, job.role, job.nodes, job.devices))
         return place
 
-    def _gain(self, job: Pending, name: str, bad: list[str]) -> float | None:
+    def _gain(self, job: Pending, name: str, place: Placement | None, bad: list[str]) -> float | None:
         """Return what the group saves with *job*; None: it has no seat, or is no good, as *bad* is told."""
         member = replace(job, group=name)
-        place = None if self.groups.refusal(member) else self._place(job, name)
-        if place is None:
+        if place is None or self.groups.refusal(member):
             return None
         worth = self.groups.worth(member, place)
         if worth.why:

@@ -255,9 +255,8 @@ class _Table:
                 rank = (-met, in_use, devices, number)
                 if best is None or rank < best[0]:
                     best = (rank, Placement(job.job_id, job.group, job.role, nodes, devices, lane.name))
-        if (
-            best is None and not own and not job.choosy
-        ):  # nor is there for the next one of this size: seats are only taken here
+        if best is None and not own and not job.choosy:
+            # Nor is there for the next one of this size: seats are only taken here.
             self._hopeless.add((job.nodes, job.devices))
         return best[1] if best else None
 

@@ -64,8 +64,14 @@ def sharers(jobs: Jobs) -> dict[str, Sharer]:
     return {
         job_id: Sharer(
             job_id,
-            comment.profile
-            or workload_named(job.account, job.title or job_id, comment.role, comment.nodes, comment.devices),
+            workload_named(
+                comment.profile,
+                job.account,
+                job.title or job_id,
+                comment.role,
+                comment.nodes,
+                comment.devices,
+            ),
             job.account,
             comment.role,
             comment.nodes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, TypeVar
@@ -25,7 +25,6 @@ from slurm_interleave.client.core.values import (
 )
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.core.events import OperationDone, PartOver, Registration, Use
-from slurm_interleave.sql.rows import Day, Slice
 from slurm_interleave.sql.store import SliceFilter
 
 _ANSWER_S = 0.02  # for an answer to reach its client
@@ -35,8 +34,6 @@ _INDEX_MAX = 1 << 16
 _USES_MAX = 1 << 16
 _NODES_MAX = 1 << 14
 _GROUPS_MAX = 64
-_MESSAGE_MAX = 2 << 20  # half of what clients take that set no limit
-_INT64_MAX = (1 << 63) - 1
 _NAMES_MAX = 1000
 _Values = TypeVar("_Values", bound=Sequence[Any])
 
@@ -226,80 +223,4 @@ def slice_filter(request: pb.ListSlicesRequest, uid: int | None) -> SliceFilter:
         start=parse_moment(request.start, "start"),
         end=parse_moment(request.end, "end"),
         uid=uid,
-    )
-
-
-def slice_pages(page: Sequence[Slice | Day]) -> Iterator[pb.SlicePage]:
-    """Yield a page of the report, in parts where it is more than any gRPC client takes in one message."""
-    message = pb.SlicePage(
-        slices=[wire_slice(row) for row in page if isinstance(row, Slice)],
-        days=[wire_day(row) for row in page if isinstance(row, Day)],
-    )
-    if message.ByteSize() <= _MESSAGE_MAX or len(page) == 1:
-        yield message
-        return
-    for part in (page[: len(page) // 2], page[len(page) // 2 :]):
-        yield from slice_pages(part)
-
-
-def wire_slice(row: Slice) -> pb.Slice:
-    """Return *row* as the report's message."""
-    return _slice(
-        row,
-        switched=row.switched,
-        switch_bytes=row.switch_bytes,
-        off_s=row.off_s,
-        share=row.share,
-        expected_s=row.expected_s if row.expected_s >= 0 else None,
-    )
-
-
-def _slice(row: Slice | Day, **more: Any) -> pb.Slice:
-    """Return what a turn and the sums of a day both say, and *more*."""
-    return pb.Slice(
-        job_id=row.job_id,
-        job_name=row.name,
-        user=row.user,
-        account=row.account,
-        partition=row.partition,
-        group=row.group,
-        role=row.role,
-        phase=row.phase,
-        backend=row.backend,
-        nodes=",".join(row.nodes),
-        devices=row.devices,
-        state=row.state.value,
-        epoch=row.epoch,
-        requested=row.requested,
-        start=row.granted,
-        end=row.ended,
-        switch_s=row.switch_s,
-        snapshot_s=row.snapshot_s,
-        restore_s=row.restore_s,
-        partners=row.partners,
-        comment=row.comment,
-        **more,
-    )
-
-
-def wire_day(row: Day) -> pb.DaySum:
-    """Return the sums of a member's day as the report's message."""
-    date = str(row.day)
-    return pb.DaySum(
-        day=f"{date[:-4]}-{date[-4:-2]}-{date[-2:]}",
-        slice=_slice(row, switch_bytes=min(int(row.switch_bytes), _INT64_MAX)),
-        turns=row.turns,
-        switches=row.switches,
-        faults=row.faults,
-        held_s=row.held_s,
-        waited_s=row.waited_s,
-        max_wait_s=row.max_wait_s,
-        overhead_s=row.overhead_s,
-        held_device_s=row.held_device_s,
-        waited_device_s=row.waited_device_s,
-        exclusive_device_s=row.exclusive_device_s,
-        occupied_device_s=row.occupied_device_s,
-        foretold=row.foretold,
-        expected_s=row.expected_s,
-        missed_s=row.missed_s,
     )

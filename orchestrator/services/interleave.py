@@ -23,8 +23,9 @@ from slurm_interleave.orchestrator.core.commands import Grant, Place
 from slurm_interleave.orchestrator.core.events import CancelMoves, Draining, Revoke
 from slurm_interleave.orchestrator.links import Link, Links
 from slurm_interleave.orchestrator.placement.audit import Audit, Difference
-from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, slice_pages, time_left
+from slurm_interleave.orchestrator.services.convert import call_name, slice_filter, time_left
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
+from slurm_interleave.orchestrator.services.pages import slice_pages
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
 from slurm_interleave.sql.rows import Key, Part
 

@@ -114,7 +114,7 @@ def test_the_host_of_slurmctld_is_known_by_its_name(host: str) -> None:
             "job_submit", "error", "does not call interleave.submit(...) and interleave.modify(...)",
         ),
         (configured(PrologFlags="(null)"), "PrologFlags", "error", "empty: without Alloc"),
-        (configured(GresTypes="gpu,ilva"), "GresTypes", "error", "ilvb of [placement] gres not in it"),
+        (configured(GresTypes="gpu,ilva"), "GresTypes", "error", "ilvb of our gres not in it"),
         (replace(WELL, partition=None), "partition", "error", "no partition interleave"),
         (replace(WELL, partition=()), "partition", "error", "it has no nodes"),
         (replace(WELL, partition=("n1", "n9")), "partition", "error", ": n9"),

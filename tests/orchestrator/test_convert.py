@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_interleave.orchestrator.services.convert import slice_pages
+from slurm_interleave.orchestrator.services.pages import slice_pages
 from slurm_interleave.sql.days import day_of
 from slurm_interleave.sql.rows import Day, Slice
 from slurm_interleave.sql.slices import PAGE
