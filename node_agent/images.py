@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from slurm_interleave.client.core.errors import ConfigError
 
+log = logging.getLogger(__name__)
 _ABOUT = "about.json"
+_ATTEMPT = "attempt"
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Images:
         image = Image(**{**asdict(image), "bytes": size})
         descriptor = os.open(fresh / _ABOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(image), file)
+            json.dump(_written(image), file)
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
         return image
@@ -97,7 +100,25 @@ class Images:
         if self._directory is None:
             return None
         try:
-            image = Image(**json.loads((self.folder(job_id) / _ABOUT).read_text()))
-        except (OSError, ValueError, TypeError):
+            image = _read(json.loads((self.folder(job_id) / _ABOUT).read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            log.warning("image.unreadable", extra={"job": job_id, "reason": str(error)})
             return None
         return image if (image.uid, image.group) == (uid, group) else None
+
+
+def _written(image: Image) -> dict[str, Any]:
+    """Return *image* for agents of all releases: the first take what they do not know in `context` alone."""
+    about = asdict(image)
+    about["context"] = {**about["context"], _ATTEMPT: about.pop("attempt")}
+    return about
+
+
+def _read(about: dict[str, Any]) -> Image:
+    context = dict(about["context"])
+    attempt = context.pop(_ATTEMPT, "")
+    known = {each.name for each in fields(Image)} - {"attempt"}
+    given = {key: value for key, value in about.items() if key in known}
+    return Image(**{**given, "context": context}, attempt=attempt)

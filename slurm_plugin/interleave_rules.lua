@@ -151,11 +151,18 @@ local function refused_account(job, list)
     return nil
 end
 
+-- Such a group was found for its members: who names it would share with them past all that was asked of the finding.
+local function refused_found(group)
+    return group:find("^auto%-") and "groups whose names begin with auto- are found; ask for --interleave-group=auto"
+        or nil
+end
+
 --- Why a *job* that *asked* for a group is refused for what it asked, or nil.
 local function refused(job, asked)
     return mistaken_setting()
         or refused_account(job, rules.settings.accounts)
         or refused_name("group", asked.group, false)
+        or refused_found(asked.group)
         or asked.role and refused_name("role", asked.role, rules.settings.roles)
         or asked.backend and refused_backend(asked.backend)
         or asked.max_wait and refused_wait(asked.max_wait)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -127,6 +128,34 @@ async def test_a_saved_job_is_requeued_and_does_nothing_more(
     assert image is not None
     assert (image.token, image.pid) == ("token", command.pid)
     assert (tmp_path / "images" / JOB).stat().st_mode & 0o077 == 0
+
+
+async def test_an_image_can_be_read_by_agents_that_know_less_and_has_room_for_more(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    saving, _ = drains(tmp_path, criu(tmp_path))
+    await saving.save(ORDER)
+    file, images = tmp_path / "images" / JOB / "about.json", Images(tmp_path / "images")
+    about = json.loads(file.read_text())
+
+    first_release = {"job_id", "uid", "group", "token", "pid", "outputs", "bytes", "context", "carried"}
+    assert set(about) == first_release
+    image = images.find(JOB, os.getuid(), "demo")
+    assert image is not None
+    assert image.attempt == ORDER.attempt
+    file.write_text(json.dumps({**about, "of a later release": 1}))
+    assert images.find(JOB, os.getuid(), "demo") == image
+
+
+async def test_an_image_that_cannot_be_read_is_told_of(
+    tmp_path: Path, command: subprocess.Popen[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    saving, _ = drains(tmp_path, criu(tmp_path))
+    await saving.save(ORDER)
+    (tmp_path / "images" / JOB / "about.json").write_text("{")
+
+    assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is None
+    assert "image.unreadable" in caplog.messages
 
 
 async def test_an_image_is_for_its_own_user_and_group_alone(

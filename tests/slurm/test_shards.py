@@ -33,7 +33,7 @@ def test_members_share_one_device_and_neither_reconfiguration_nor_restart_change
 ) -> None:
     piece("Jobs can share devices as Slurm's own shards", "yes" if slurm_version() >= SINCE else "no")
     shards: Cluster = request.getfixturevalue("shards")
-    a, b = (submit_member(shards, "pair", "--turns", "6", "--hold", "0.3") for _ in "ab")
+    a, b = (submit_member(shards, "pair", "--turns", "24", "--hold", "0.3") for _ in "ab")
     a.until("yielding")
     b.until("yielding")
     shards.command("scontrol", "reconfigure")

@@ -53,6 +53,13 @@ tests["each way to ask for GPUs becomes nodes and devices on each node"] = funct
     equal(comment({ tres_per_task = "cpu:4,gres/gpu:1" }), note(1, 1))
 end
 
+tests["nobody can name a group that was found for others"] = function()
+    contains(comment({ tres_per_node = "gres:gpu:1" }, { group = "auto-4711" }), "ask for --interleave-group=auto")
+    for _, good in ipairs({ "auto", "autos", "auto.1" }) do
+        contains(comment({ tres_per_node = "gres:gpu:1" }, { group = good }), ";state=held")
+    end
+end
+
 tests["the type of GPU that a job asks for is noted, and one name it must be"] = function()
     equal(comment({ tres_per_node = "gres:gpu:h200" }),
         "interleave:v1;group=demo;nodes=1;devices=1;role=;gpu_type=h200;state=held")
