@@ -18,7 +18,8 @@ from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_
 from slurm_interleave.node_agent.job_service import JobService
 from slurm_interleave.node_agent.snapshot_service import SnapshotService
 
-_OPTIONS = (("grpc.so_reuseport", 0),)
+# Else a server hangs up on a client that pings as ours do while a stream has nothing to say.
+_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
 CONNECTIONS_MAX = 256  # to one job's socket: a job must not use up the files that the agent may open
 _JOB_OPTIONS = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX))
 _STOP_S = 0.2

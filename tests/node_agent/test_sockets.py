@@ -3,6 +3,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from slurm_interleave.client.connect import CHANNEL_OPTIONS
+from slurm_interleave.node_agent import sockets
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.sockets import CONNECTIONS_MAX
 from tests.node_agent.fakes import environment, eventually, start_job
@@ -32,3 +36,11 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return False
     except ConnectionError:
         return True
+
+
+@pytest.mark.parametrize("options", [sockets._OPTIONS, sockets._JOB_OPTIONS])
+def test_its_servers_take_as_many_pings_as_our_channels_send(options: tuple[tuple[str, int], ...]) -> None:
+    """A stream that is silent for long, as that of a job that came back, would be cut."""
+    allowed = dict(options)["grpc.http2.min_ping_interval_without_data_ms"]
+
+    assert dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] >= allowed
