@@ -12,8 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from slurm_interleave.client.core.errors import InterleaveError, SlurmFailed, WrongState
-from slurm_interleave.client.core.slurm_command import run_slurm
+from slurm_interleave.client.core.errors import InterleaveError, WrongState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.cgroups import entrance
@@ -22,10 +21,10 @@ from slurm_interleave.node_agent.images import Image, Images
 from slurm_interleave.node_agent.in_process import InProcess
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.outputs import inherited, pipes
+from slurm_interleave.node_agent.requeue import requeue_in_slurm
 from slurm_interleave.node_agent.state import Job, State, read_context
 
 log = logging.getLogger(__name__)
-_REQUEUE_S = 30.0
 
 
 class Drains:
@@ -40,10 +39,11 @@ class Drains:
         tell: Callable[[pb.AgentMessage], None],
         report: Callable[[Job], None],
         registered: Callable[[Job], asyncio.Event],
-        requeue: Callable[[str], Awaitable[None]] | None = None,
+        requeue: Callable[[str, int | None], Awaitable[None]] | None = None,
     ) -> None:
         """*tell* sends to the orchestrator, *report* tells it where a job's state is, *registered* is set
-        once it knows the attempt. *requeue* asks Slurm to start a job again later (default: scontrol).
+        once it knows the attempt. *requeue* has Slurm start a job again later, by its id and its number of
+        restarts until now, and fails only where the job is known to run on (default: scontrol).
         """
         self._state = state
         self._backend = operations.backend
@@ -87,7 +87,8 @@ class Drains:
         try:
             image = await save(job)
         except BaseException as error:
-            self._note(job, saving=False)  # where it went well it is over soon
+            if isinstance(error, Exception):  # else this agent ends, and the next one goes on from here
+                self._note(job, saving=False)  # where it went well it is over soon
             if not isinstance(error, (InterleaveError, OSError)):
                 raise
             log.warning("drain.failed", extra={"job": job.job_id, "reason": str(error)})
@@ -157,15 +158,20 @@ class Drains:
         return await self._put_back(job, root, image)
 
     async def _put_back(self, job: Job, root: int, image: Image) -> Image:
-        """Have Slurm start the job again later, and end what is on disk now."""
+        """Have Slurm start the job again later, and end what is on disk now.
+
+        Until it is known whether Slurm does, the processes stand still: had they gone on, neither they nor
+        the image alone would be the job. An agent that ends meanwhile leaves both to the next one.
+        """
         try:
-            await self._requeue(job.job_id)
-        except BaseException:
+            await self._requeue(job.job_id, job.request.restarts)
+        except Exception:
             _go_on(root)
             self._images.drop(job.job_id)
             raise
         # Slurm would let it run on first: it sends SIGCONT and SIGTERM, and SIGKILL after KillWait.
-        _send(root, signal.SIGKILL)
+        if not job.ended:  # else the process id may be another's
+            _send(root, signal.SIGKILL)
         return image
 
     async def resume(self, job: Job, asked: pb.ResumeRequest) -> AsyncGenerator[pb.ResumeUpdate, None]:
@@ -254,13 +260,3 @@ async def _exit_code(pid: int) -> int:
 def _reaped(pid: int) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code if code >= 0 else 128 - code
-
-
-async def requeue_in_slurm(job_id: str) -> None:
-    """Have Slurm kill the job and start it again later; nothing outside Slurm. Raises `SlurmFailed`."""
-    if not job_id.isdigit():
-        return
-    try:
-        await run_slurm(["scontrol", "requeue", job_id], _REQUEUE_S)
-    except OSError as error:
-        raise SlurmFailed(f"scontrol requeue {job_id}: {error.strerror}") from None

@@ -25,7 +25,7 @@ from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.cgroups import entrance
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.criu import Criu, CriuFailed
-from slurm_interleave.node_agent.drain import Drains, requeue_in_slurm
+from slurm_interleave.node_agent.drain import Drains
 from slurm_interleave.node_agent.images import Image, Images
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
@@ -53,7 +53,7 @@ class Slurm:
         self.requeued: list[str] = []
         self.refusal = refusal
 
-    async def requeue(self, job_id: str) -> None:
+    async def requeue(self, job_id: str, _restarts: int | None) -> None:
         if self.refusal:
             raise SlurmFailed(self.refusal)
         self.requeued.append(job_id)
@@ -360,17 +360,6 @@ async def test_without_a_folder_for_images_the_error_names_the_key(tmp_path: Pat
     saving._images = Images(None)
 
     assert "[agent] image_dir is not set" in (await saving.save(ORDER)).error
-
-
-async def test_a_job_outside_slurm_is_not_requeued() -> None:
-    await requeue_in_slurm("job-1")
-
-
-async def test_a_requeue_without_scontrol_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    with pytest.raises(SlurmFailed, match="scontrol requeue 17: No such file"):
-        await requeue_in_slurm("17")
 
 
 def cgroups(folder: Path, mine: str, theirs: str) -> None:

@@ -65,7 +65,7 @@ class Agent:
             self._requeue,
         )
 
-    async def _requeue(self, job_id: str) -> None:
+    async def _requeue(self, job_id: str, _restarts: int | None) -> None:
         if self._stuck:
             (self._folder / "begun").touch()
             await asyncio.Event().wait()
@@ -173,6 +173,27 @@ async def test_processes_go_on_where_slurm_does_not_requeue_their_job_then_eithe
     assert standing_still(tree) == [False, False]
     assert list((tmp_path / "images").iterdir()) == []
     assert "presently disabled" in agent.told[0].error
+
+
+async def test_an_agent_that_is_stopped_while_it_asks_slurm_leaves_the_job_to_the_next_one(
+    tmp_path: Path, tree: subprocess.Popen[bytes]
+) -> None:
+    """Slurm may have requeued it: the image is what there is of it then."""
+    an_agent_is_killed(tmp_path, COMPLETE)
+    (tmp_path / "begun").unlink()
+    stopped = asyncio.create_task(Agent(tmp_path, stuck=True).recover())
+    await asyncio.to_thread(until, (tmp_path / "begun").exists)
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    stood = standing_still(tree)
+
+    agent = Agent(tmp_path)
+    await agent.recover()
+
+    assert stood == [True, True]
+    assert agent.requeued == [JOB]
+    assert agent.images.find(JOB, os.getuid(), "demo") is not None
 
 
 @pytest.mark.parametrize("other", ["attempt", "pid"])

@@ -1,0 +1,119 @@
+"""Whether Slurm has requeued a job is found out before anything is done by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.core.errors import SlurmFailed
+from slurm_interleave.node_agent import requeue
+from slurm_interleave.node_agent.requeue import is_running, requeue_in_slurm
+
+REFUSED = "slurm_requeue_job: Requested operation is presently disabled for job 17"
+TIMED_OUT = "slurm_requeue_job: Socket timed out on send/recv operation for job 17"
+NO_ANSWER = "Unable to contact slurm controller (connect failure)"
+
+
+def shown(state: str, restarts: int = 0, job_id: int = 17) -> str:
+    return (
+        f"JobId={job_id} JobName=a JobState=RUNNING\n   UserId=a(1) GroupId=a(1)\n"
+        f"   JobState={state} Reason=None Dependency=(null)\n"
+        f"   Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode=0:0\n"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requeue, "_AGAIN_S", 0.0)
+
+
+def scontrol(monkeypatch: pytest.MonkeyPatch, requeues: list[str], shows: list[str]) -> list[str]:
+    """Have the commands answered in turn, a requeue by its error, and return what was asked."""
+    asked: list[str] = []
+
+    async def run(argv: list[str], *_: object) -> str:
+        asked.append(argv[1])
+        if argv[1] == "requeue":
+            if error := requeues.pop(0):
+                raise SlurmFailed(error)
+            return ""
+        answer = shows.pop(0)
+        if "JobId=" not in answer:
+            raise SlurmFailed(answer)
+        return answer
+
+    monkeypatch.setattr(requeue, "run_slurm", run)
+    return asked
+
+
+@pytest.mark.parametrize("state", ["COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD"])
+async def test_a_requeue_that_was_carried_out_though_it_failed_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str
+) -> None:
+    asked = scontrol(monkeypatch, [TIMED_OUT], [shown(state)])
+
+    await requeue_in_slurm("17", 0)
+
+    assert asked == ["requeue", "show"]
+
+
+async def test_a_job_that_runs_again_was_requeued(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scontrol(monkeypatch, [REFUSED], [shown("RUNNING", 1)])
+
+    await requeue_in_slurm("17", 0)
+
+
+async def test_a_job_that_slurm_knows_no_more_does_not_run_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scontrol(monkeypatch, [TIMED_OUT], ["slurm_load_jobs error: Invalid job id specified"])
+
+    await requeue_in_slurm("17", 0)
+
+
+async def test_a_refused_requeue_of_a_job_that_runs_on_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scontrol(monkeypatch, [REFUSED], [shown("RUNNING")])
+
+    with pytest.raises(SlurmFailed, match="presently disabled"):
+        await requeue_in_slurm("17", 0)
+
+
+async def test_it_asks_until_slurm_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = scontrol(monkeypatch, [NO_ANSWER], [NO_ANSWER, NO_ANSWER, shown("PENDING")])
+
+    await requeue_in_slurm("17", 0)
+
+    assert asked == ["requeue", "show", "show", "show"]
+
+
+async def test_a_late_requeue_of_a_job_that_runs_still_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It may be carried out after the job has been seen to run."""
+    asked = scontrol(monkeypatch, [TIMED_OUT, ""], [shown("RUNNING")])
+
+    await requeue_in_slurm("17", 0)
+
+    assert asked == ["requeue", "show", "requeue"]
+
+
+def test_of_an_array_the_record_of_the_job_itself_counts() -> None:
+    both = shown("PENDING", job_id=18) + "\n" + shown("RUNNING") + "\n" + shown("PENDING", job_id=170)
+
+    assert is_running(both, "17", None)
+    assert not is_running(both, "18", None)
+    assert not is_running(both, "19", None)
+
+
+async def test_a_job_outside_slurm_is_not_requeued() -> None:
+    await requeue_in_slurm("job-1")
+
+
+async def test_a_requeue_without_scontrol_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(SlurmFailed, match="scontrol requeue 17: No such file"):
+        await requeue_in_slurm("17")
