@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from slurm_interleave.client.core.errors import WrongState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.node_agent import endpoints
@@ -25,6 +27,8 @@ class JobService(rpc.JobAgentServicer):
         self._drains = drains
         self._register = register
         self._movers = movers
+        self._watcher = object()
+        self._looking = asyncio.Lock()
 
     async def Attend(self, request: pb.AttendRequest, _context: Any) -> pb.AttendReply:
         """Take the word of a process that it takes turns."""
@@ -32,9 +36,17 @@ class JobService(rpc.JobAgentServicer):
         return pb.AttendReply()
 
     async def WatchIdle(self, _request: pb.WatchIdleRequest, _context: Any) -> AsyncIterator[pb.IdleUpdate]:
-        """Tell for how long the job has not used its devices."""
+        """Tell for how long the job has not used its devices: the one who asked last, in place of others."""
+        watcher = self._watcher = object()
         async with contextlib.aclosing(idle_times(self._job, self._movers)) as times:
-            async for idle_s in times:
+            while True:
+                async with self._looking:  # each look takes a process, so a job has one at a time
+                    if self._watcher is not watcher:
+                        raise WrongState(
+                            f"job {self._job.job_id}: another process of it watches for idle devices since; "
+                            "give --idle-yield to one `interleave run` of a job"
+                        )
+                    idle_s = await anext(times)
                 yield pb.IdleUpdate(idle_s=idle_s)
 
     async def RegisterEndpoints(
