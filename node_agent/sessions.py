@@ -67,9 +67,19 @@ def _cut(path: Path, pids: Sequence[int]) -> bool:
     ends = {ours[name] for pid in pids for name in _open_files(pid) if name in ours}
     for descriptor, name in _descriptors() if ends else ():
         if name in ends:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
-                end.shutdown(socket.SHUT_RDWR)
+            _shut(descriptor, name)
     return bool(ends)
+
+
+def _shut(descriptor: int, name: str) -> None:
+    with contextlib.suppress(OSError):
+        kept = os.dup(descriptor)
+        # Others close and open files meanwhile: the number may be another one's since it was looked at.
+        if str(Path(f"/proc/self/fd/{kept}").readlink()) != name:
+            os.close(kept)
+            return
+        with socket.socket(fileno=kept) as end:
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def _descriptors() -> Iterator[tuple[int, str]]:

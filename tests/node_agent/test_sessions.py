@@ -79,6 +79,29 @@ async def test_those_who_are_unplugged_are_kept_off_while_others_stay_and_are_le
     await server.stop(0)
 
 
+def test_a_number_that_is_of_another_socket_meanwhile_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent's other threads close and accept connections while one is looked for."""
+    path = folder / "socket"
+    ours, theirs = socket.socketpair()
+    with ours, theirs, socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as caller:
+        server.bind(str(path))
+        server.listen()
+        caller.connect(str(path))
+        accepted, _ = server.accept()
+        with accepted:
+            name = str(Path(f"/proc/self/fd/{accepted.fileno()}").readlink())
+            monkeypatch.setattr(sessions, "_descriptors", lambda: [(ours.fileno(), name)])
+            assert sessions._cut(path, [os.getpid()])
+            ours.sendall(b"still there")
+            assert theirs.recv(20) == b"still there"
+
+            monkeypatch.setattr(sessions, "_descriptors", lambda: [(accepted.fileno(), name)])
+            assert sessions._cut(path, [os.getpid()])
+            assert caller.recv(1) == b""
+
+
 async def test_a_job_that_ends_while_it_is_unplugged_leaves_nothing_to_be_put_back(folder: Path) -> None:
     job = folder / "17"
     job.mkdir()
