@@ -162,7 +162,7 @@ class JobRanks:
             except grpc.RpcError as error:
                 if not wait and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     return word  # it was heard: the answer would come when all have come
-                domain = domain_error(error, member.address)
+                domain = _meaning(error, member.address)
                 if not wait or not _may_pass(domain, told, member):
                     raise domain from None
             time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
@@ -172,6 +172,15 @@ class JobRanks:
         if self._channel is None:
             self._channel = open_channel(member.address)
         return rpc.RanksStub(self._channel)
+
+
+def _meaning(error: grpc.RpcError, address: str) -> InterleaveError:
+    if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+        return domain_error(error, address)
+    return InterleaveError(
+        f"the ranks of the job cannot meet: the orchestrator at {address} is of an older release, which does "
+        "not know of ranks; upgrade it first, then the agents, then what jobs use"
+    )
 
 
 def _may_pass(error: InterleaveError, told: Waiting, member: Member) -> bool:

@@ -11,6 +11,7 @@ from slurm_interleave.client import InterleaveError, JobRanks, testing
 from slurm_interleave.client.core.errors import BadArgument, NotRegistered
 from slurm_interleave.client.interleaver import Interleaver
 from slurm_interleave.client.job_ranks import rank_of
+from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
 
 @pytest.fixture
@@ -152,3 +153,14 @@ def test_what_the_first_rank_is_not_granted_no_rank_has(turns: testing.Turns) ->
     other.join(10)
 
     assert failed == ["rank 1 has no devices: rank 0 failed: job 1 is faulted: its memory was lost"]
+
+
+def test_an_orchestrator_that_knows_of_no_ranks_yet_is_to_be_upgraded_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rpc, "add_RanksServicer_to_server", lambda *_: None)
+
+    with testing.orchestrator() as older:
+        ranks = of(older, 1)
+        with pytest.raises(InterleaveError, match=r"the orchestrator at .* of an older .*upgrade it first"):
+            ranks.barrier()
