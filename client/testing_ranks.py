@@ -38,8 +38,9 @@ class RanksHere(rpc.RanksServicer):
             )
             if self._meetings.arrive(one):
                 self._changed.notify_all()
-            while (word := self._meetings.answer(one)) is None and context.is_active():
-                self._changed.wait()
+            with self._meetings.waiting(one):
+                while (word := self._meetings.answer(one)) is None and context.is_active():
+                    self._changed.wait()
             return pb.MeetReply(word=word)
 
     def _wake(self) -> None:

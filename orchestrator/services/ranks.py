@@ -30,12 +30,22 @@ class RanksService(rpc.RanksServicer):
         one = arrival(request)
         self._gate.require_job(caller, one.job)
         if not self._meetings.knows(one.job):
-            self._meetings.keep_only(self._state.jobs)
+            self._forget_ended()
         if self._meetings.arrive(one) and one.job in self._news:
             self._news.pop(one.job).set()
-        while (word := self._meetings.answer(one)) is None:
-            await self._news.setdefault(one.job, asyncio.Event()).wait()
+        try:
+            with self._meetings.waiting(one):
+                while (word := self._meetings.answer(one)) is None:
+                    await self._news.setdefault(one.job, asyncio.Event()).wait()
+        finally:
+            if not self._meetings.awaited(one.job):
+                self._news.pop(one.job, None)
         return pb.MeetReply(word=word)
+
+    def _forget_ended(self) -> None:
+        self._meetings.keep_only(self._state.jobs)
+        for job in [job for job in self._news if job not in self._state.jobs]:
+            self._news.pop(job).set()
 
 
 def arrival(request: pb.MeetRequest) -> Arrival:

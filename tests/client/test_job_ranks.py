@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
@@ -153,6 +154,50 @@ def test_what_the_first_rank_is_not_granted_no_rank_has(turns: testing.Turns) ->
     other.join(10)
 
     assert failed == ["rank 1 has no devices: rank 0 failed: job 1 is faulted: its memory was lost"]
+
+
+def test_a_rank_that_comes_late_to_what_the_first_has_failed_at_goes_on_with_it(turns: testing.Turns) -> None:
+    busy, failed, told = threading.Event(), threading.Event(), list[str]()
+
+    def late() -> None:
+        ranks = of(turns, 1)
+        with contextlib.suppress(InterleaveError), ranks.turn("long"):
+            busy.set()
+            failed.wait(10)
+        for phase in ("second", "third"):
+            with pytest.raises(InterleaveError) as why, ranks.turn(phase):
+                pass
+            told.append(str(why.value))
+        with ranks.turn("fourth"):
+            told.append("fourth")
+
+    other = begun(late)
+    ranks = of(turns, 0)
+
+    def fail(why: str) -> None:
+        assert busy.wait(10)
+        raise ValueError(why)
+
+    with pytest.raises(ValueError, match="first"), ranks.turn("long"):
+        fail("first")
+    for why in ("second", "third"):
+        with pytest.raises(ValueError, match=why), ranks._telling():
+            fail(why)
+
+    def goes_on() -> None:
+        with ranks.turn("fourth"):
+            told.append("fourth")
+
+    leader = begun(goes_on)
+    failed.set()
+    for thread in (other, leader):
+        thread.join(10)
+
+    assert not other.is_alive()
+    assert not leader.is_alive()
+    assert told[:2] == [f"rank 1 has no devices: rank 0 failed: {why}" for why in ("second", "third")]
+    assert told[2:] == ["fourth", "fourth"]
+    assert turns.holder() == ""
 
 
 def test_an_orchestrator_that_knows_of_no_ranks_yet_is_to_be_upgraded_first(
