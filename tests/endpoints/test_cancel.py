@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.sim import SimBackend
 from tests.endpoints.servers import Engine, Sglang, Vllm
-from tests.endpoints.test_endpoints import Make, agent, asked, make, tell
+from tests.endpoints.test_endpoints import Make, asked, make, tell
 from tests.node_agent.conftest import folder, orchestrator, sim
-from tests.node_agent.fakes import FakeOrchestrator, eventually
+from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
 
-__all__ = ["agent", "folder", "make", "orchestrator", "sim"]
+__all__ = ["folder", "make", "orchestrator", "sim"]
 CALLS = {
     "SNAPSHOT": {Vllm: "/sleep", Sglang: "/release_memory_occupation"},
     "RESTORE": {Vllm: "/wake_up", Sglang: "/resume_memory_occupation"},
 }
+LONG_S = 60.0  # nothing ends by its limit before it is cancelled
 kinds = pytest.mark.parametrize("kind", [Vllm, Sglang])
+
+
+@pytest_asyncio.fixture
+async def agent(folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator) -> AsyncIterator[Agent]:
+    where = config(folder, orchestrator.address, operation_timeout_s=LONG_S)
+    async with running(where, sim, SimBackend("n1", sim)) as agent:
+        await start_job(folder)
+        yield agent
 
 
 async def cancel(orchestrator: FakeOrchestrator, moving: asyncio.Task[pb.OperationDone]) -> None:
     orchestrator.orders(cancel=pb.Cancel(job_id="17"))
-    await asyncio.sleep(0.2)  # it has come by then; the limits of the moves here are 2 s
+    await asyncio.sleep(0.2)  # it has come by then
     assert not moving.done()
 
 
