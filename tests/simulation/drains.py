@@ -54,7 +54,7 @@ class Saving:
             raise WrongState("criu failed")
         (folder / "pages").write_text(str(pid))
 
-    async def requeue(self, job: str) -> None:
+    async def requeue(self, job: str, _restarts: int | None) -> None:
         """Have Slurm start the job again, whose processes are on disk now. Raises `SlurmFailed`."""
         world, run = self._world, self._world.slurm.runs.get(job)
         await asyncio.sleep(world.dice.about(0.1))
