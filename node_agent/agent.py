@@ -18,6 +18,7 @@ import grpc
 
 from slurm_interleave.client.connect import open_aio_channel
 from slurm_interleave.client.core import tracing
+from slurm_interleave.client.core.errors import WrongState
 from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.core.hook_server import Verb as HookVerb
@@ -147,12 +148,15 @@ class Agent:
     async def _job_start(self, raw: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         """The prolog: a job is about to start here."""
         job_id = requests.parse_job(raw)
-        if raw.get("devices"):
-            await self._start(raw, self._state.reservations.get(job_id))
-        else:
-            await self._start(raw, await self._reservations.of(job_id))
-            self._reservations.taken(job_id, self._state.jobs[job_id].attempt)
-        return {"environment": str(self._folders.environment(self._state.jobs[job_id]))}
+        named = bool(raw.get("devices"))
+        known = self._state.reservations.get(job_id) if named else await self._reservations.of(job_id)
+        await self._start(raw, known)
+        job = self._state.jobs.get(job_id)
+        if job is None:
+            raise WrongState(f"job {job_id} was over before this node had said that it runs here")
+        if not named:
+            self._reservations.taken(job_id, job.attempt)
+        return {"environment": str(self._folders.environment(job))}
 
     async def _start(
         self, raw: Mapping[str, Any], reservation: Reservation | None, process: Process = NO_PROCESS
