@@ -22,6 +22,7 @@ ERROR_KEY = "interleave-error"
 # Names an acquire, in all its tries. Its client says when it gives up: by a yield with the same name, which
 # ends what that acquire was granted, nothing else. A stream that ends without was cut, and keeps its place.
 CALL_KEY = "interleave-call"
+_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 # A peer that is gone without a word is noticed within 15 s.
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -71,6 +72,11 @@ class Call:
         request = b"" if self.request is None else self.request.SerializeToString(deterministic=True)
         digest = hashlib.sha256(self.node.encode() + b"\0" + request).hexdigest()
         return f"interleave/1 {self.method} {digest}".encode()
+
+
+def retry_s(attempt: int) -> float:
+    """Return the seconds before a call is made again after so many failures, from 0."""
+    return _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
 
 
 def token_metadata(token: str) -> Metadata:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import grpc
 
-from slurm_interleave.client.connect import Unreachable, domain_error, open_channel, token_metadata
+from slurm_interleave.client.connect import Unreachable, domain_error, open_channel, retry_s, token_metadata
 from slurm_interleave.client.core.errors import BadArgument, InterleaveError, NotAuthenticated
 from slurm_interleave.client.interleaver import Interleaver
 from slurm_interleave.client.member import Member, require_registration
@@ -25,7 +25,6 @@ from slurm_interleave.client.waiting import Waiting, say
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
-_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _SAY_S = 1.0
 # By whom a rank is told which one it is: its number, how many there are, and what is new at each start.
 _LAUNCHERS = (
@@ -165,7 +164,7 @@ class JobRanks:
                 domain = _meaning(error, member.address)
                 if not wait or not _may_pass(domain, told, member):
                     raise domain from None
-            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            time.sleep(retry_s(attempt))
             attempt += 1
 
     def _stub(self, member: Member) -> rpc.RanksStub:

@@ -20,6 +20,7 @@ from slurm_interleave.client.connect import (
     Unreachable,
     domain_error,
     open_channel,
+    retry_s,
     token_metadata,
 )
 from slurm_interleave.client.core import tracing
@@ -34,7 +35,6 @@ from slurm_interleave.client.waiting import Waiting, say
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
-_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _LAST_WORD_S = 60.0
 _YIELD_TRY_S = 1.0
 # Another node of the job, with another of its groups, may be registered a moment later.
@@ -127,7 +127,7 @@ class Session:
             except grpc.RpcError as error:
                 ask.check()
                 self._may_try_again(error, timeout_s, ask)
-            pause = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
+            pause = retry_s(attempt)
             time.sleep(pause if left is None else min(pause, left))
             attempt += 1
 
@@ -232,7 +232,7 @@ class Session:
     def _deliver(self, epoch: int, group: str, name: str = "", call: str = "") -> None:
         attempt = 0
         while True:
-            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            time.sleep(retry_s(attempt))
             attempt += 1
             try:
                 self._yield_once(epoch, group, name, call)
