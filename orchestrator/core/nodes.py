@@ -107,9 +107,10 @@ class Nodes:
             self.part_over(node, earlier.job_id, earlier.attempt, at)
         if node not in state.parts.get(key, {}):
             self._join(node, job, at)
-        if job.being_saved or (hello and state.pauses.is_being_saved(job.job_id, node)):
+        saved = job.being_saved and not state.members[key].over  # what is over keeps no later run waiting
+        if saved or (hello and state.pauses.is_being_saved(job.job_id, node)):
             # Its agent knows, whatever became of the order and its answer.
-            self._word.handle(ev.Draining(at, job.job_id, node, job.being_saved))
+            self._word.handle(ev.Draining(at, job.job_id, node, saved))
         state.tokens.resumed(job.attempt, key, job.resumed_token_sha256)
         self._reported(key, node, job.context, job.bytes, job.fault)
         self._absences.reported(key, node, job.attendance, at)
@@ -263,6 +264,7 @@ class Nodes:
             state.end_lease(key, SliceState.JOB_ENDED, at)
         if not member.over:
             state.put_member(replace(member, over=True))
+            self._word.over(key)
 
     def _forget_if_gone(self, key: Key, at: float) -> None:
         if key in self._state.members and not self._state.parts.get(key):

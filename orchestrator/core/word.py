@@ -44,6 +44,14 @@ class Word:
             if part is not None and (part.context, part.operation) == (before, ""):
                 state.set_context(key, event.node, Context.RESIDENT)  # or not known: see there
 
+    def over(self, key: Key) -> None:
+        """A member is over: if it is on its way to disk still, no later run in another group need wait."""
+        state = self._state
+        live = (other for other in state.jobs[key.job_id] if not state.members[other].over)
+        used = {node for other in live for node in state.parts.get(other, {})}
+        for node in state.parts.get(key, {}).keys() - used:
+            state.pauses.go_on(key.job_id, node)
+
     def _weigh(self, event: ev.Weigh, keys: list[Key]) -> None:
         self._state.priorities[event.job_id] = event.priority
         for key in keys:

@@ -9,6 +9,7 @@ import pytest
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.commands import Operate, Verb
+from slurm_interleave.sql.rows import Key
 from tests.orchestrator.core.bench import Bench, granted, of, places, report, settle
 
 
@@ -84,6 +85,37 @@ def test_what_an_agent_says_of_an_earlier_run_stops_no_later_one() -> None:
     bench.node_up("n1", report("A", nodes=("n1",), restarts=0, started=100.0, being_saved=True))
 
     assert granted(bench.acquire("A")) == ["A"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_run_that_is_over_and_still_being_saved_stops_no_later_one_in_another_group(
+    restarted: bool,
+) -> None:
+    bench = Bench()
+    bench.start("A", "g", n1=(0,))
+    bench.tell(ev.Draining(bench.at, "A", "n1", True))
+    bench.job_over("A")
+    bench.start("A", "h", n2=(0,))
+    if restarted:
+        bench.restart()
+        bench.node_up("n2", report("A", "h", nodes=("n2",)))
+        bench.node_up("n1", report("A", "g", nodes=("n1",), being_saved=True))
+
+    assert granted(bench.acquire("A", "h")) == ["A"]
+
+
+def test_a_word_that_the_run_before_is_over_ends_no_drain_of_the_later_one_on_its_node() -> None:
+    bench = Bench()
+    bench.tell(ev.Registered(bench.at, "n1", report("A", "g", nodes=("n1",), started=100.0)))
+    bench.tell(
+        ev.Registered(bench.at, "n1", report("A", "h", "2", nodes=("n1",), started=300.0, devices=(1,)))
+    )
+    bench.tell(ev.Draining(bench.at, "A", "n1", True))
+
+    bench.job_over("A", 200.0)
+
+    assert bench.core.state.members[Key("A", "g")].over
+    assert granted(bench.acquire("A", "h")) == []
 
 
 def test_others_do_not_wait_for_a_job_that_is_being_drained() -> None:
