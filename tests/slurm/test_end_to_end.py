@@ -18,8 +18,11 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 
 
 def test_two_jobs_of_a_group_take_turns_on_one_device(cluster: Cluster) -> None:
-    a = submit_member(cluster, "pair", "--turns", "4")
-    b = submit_member(cluster, "pair", "--turns", "4")
+    go = cluster.out / "go-pair"
+    a = submit_member(cluster, "pair", "--turns", "4", "--hold-for", str(go))
+    b = submit_member(cluster, "pair", "--turns", "4", "--hold-for", str(go))
+    assert wait_until(lambda: "1 ahead" in cluster.output(a.job_id) + cluster.output(b.job_id), 40)
+    go.touch()
     a.completed()
     b.completed()
 

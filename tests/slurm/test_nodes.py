@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,9 +72,12 @@ def crash(cluster: Cluster, node: str, *jobs: str) -> None:
     cluster.kill9(f"slurmd-{node}")
     cluster.kill9(f"agent-{node}")
     kill_all_of(cluster, *jobs)
+    off = time.time()
     root = cluster.root
     for folder in (root / "run" / node, root / "spool" / node, cluster.scratch.sim / node):
         shutil.rmtree(folder)
+    # slurmctld tells a boot from a new slurmd by whole seconds: it is later than the node's last answer.
+    assert wait_until(lambda: time.time() > off + 2, 5, 0.1)
 
 
 def boot(cluster: Cluster, node: str) -> None:
