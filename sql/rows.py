@@ -73,6 +73,7 @@ class Waiter:
     requested: float
     also: tuple[str, ...] = ()  # the other groups
     told: int = 0  # the epoch that the job knows, where a rule took its lease: nobody calls, and it goes on
+    independent: bool = False  # other leases of the job do not wait for it
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:

@@ -152,6 +152,7 @@ waiters = sa.Table(
     sa.Column("requested", sa.Double, nullable=False),
     sa.Column("also", Words, nullable=False),
     sa.Column("told", sa.BigInteger, nullable=False),
+    sa.Column("independent", sa.Boolean, nullable=False),
 )
 
 leases = sa.Table(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurm_interleave.client.core.errors import (
     Busy,
+    Deadlock,
     JobFaulted,
     NotRegistered,
     NotTheHolder,
@@ -118,9 +121,34 @@ class Calls:
         pass_by = self._waits.check(event.job_id, keeping, devices)
         seq = self._order.next_seq(devices, pass_by)
         also = tuple(key.group for key in wanted[1:])
-        waiter = Waiter(event.job_id, wanted[0].group, seq, event.phase, event.at, also)
+        waiter = Waiter(
+            event.job_id, wanted[0].group, seq, event.phase, event.at, also, independent=event.independent
+        )
         state.put_waiter(waiter, keeping)
         return wanted[0]
+
+    def granted(self, job_id: str, at: float) -> None:
+        """A job has a new lease: its other waiters keep that too; one that would wait for ever is refused."""
+        state = self._state
+        others = dict.fromkeys(state.claims[key] for key in state.jobs[job_id] if key in state.claims)
+        for key in others:
+            if not state.waiters[key].independent:
+                self._keep_more(key, state.leases_of(job_id), at)
+
+    def _keep_more(self, key: Key, keeping: frozenset[Key], at: float) -> None:
+        state, waiter, devices = self._state, self._state.waiters[key], self._state.claimed_devices(key)
+        try:
+            pass_by = self._waits.check(key.job_id, keeping, devices)
+        except Deadlock as error:
+            if not waiter.told:  # else nobody is there to be told
+                state.refuse(key, error)
+            return
+        pass_by.pop(key, None)
+        before = [other for device in devices for other in state.book.queue(device) if other in pass_by]
+        if any(state.waiters[other].seq < waiter.seq for other in before):
+            waiter = replace(waiter, seq=self._order.next_seq(devices, pass_by))
+            state.out.append(WakeMe(ev.Wake(at + RETURN_GRACE_S, key.job_id, key.group, waiter.seq)))
+        state.put_waiter(waiter, keeping)
 
     def yield_(self, event: ev.Yield) -> None:
         """End a lease. Raises `StaleLease`, `NotTheHolder`, and what `find` raises."""

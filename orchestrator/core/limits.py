@@ -6,17 +6,20 @@ from slurm_interleave.client.core.errors import NotTheHolder
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core.commands import Notice, WakeMe
 from slurm_interleave.orchestrator.core.events import HoldCheck
-from slurm_interleave.orchestrator.core.order import SPACING
+from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import State
+from slurm_interleave.orchestrator.core.waits import Waits
 from slurm_interleave.sql.rows import Key, Waiter
 
 
 class Limits:
     """First the holder is asked to yield; then, where the site allows it, it is saved and queued again."""
 
-    def __init__(self, state: State, rules: Rules) -> None:
+    def __init__(self, state: State, rules: Rules, waits: Waits, order: Order) -> None:
         self._state = state
+        self._waits = waits
+        self._order = order
         self._rules = rules
         self._asked: dict[int, float] = {}  # by epoch: until when the holder was asked to yield
 
@@ -69,9 +72,11 @@ class Limits:
         if lease is None:
             raise NotTheHolder(f"{key} holds no devices, so there is nothing to take back")
         state.end_lease(key, SliceState.REVOKED, at)
-        state.seq += SPACING
+        # Behind those that wait, but for those that wait for what its job keeps meanwhile.
+        keeping = state.leases_of(key.job_id)
+        seq = self._order.next_seq(state.devices(key), self._waits.behind(keeping))
         told = lease.told or lease.epoch
-        state.put_waiter(Waiter(key.job_id, key.group, state.seq, lease.phase, at, (), told))
+        state.put_waiter(Waiter(key.job_id, key.group, seq, lease.phase, at, (), told), keeping)
         state.note("lease.revoked", key, f"after {at - lease.granted:.1f} s")
 
     def _limit(self, key: Key) -> float:

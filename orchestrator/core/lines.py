@@ -12,8 +12,7 @@ from slurm_interleave.orchestrator.core.policy import Policy, Standing
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.sql.rows import Key, Waiter
 
-# What counts before the policy's own weight. Who is pressed passes those who wait for what its job keeps.
-LOADED, PRESSED, AGED, OTHERS = -2.0, -1.0, 0.0, 1.0
+LOADED, AGED, OTHERS = -1.0, 0.0, 1.0  # what counts before the policy's own weight
 
 
 class Lines:
@@ -57,7 +56,8 @@ class Lines:
             waiter, crowd, before = state.waiters.get(key), state.book.wanted(key), self._crowds.get(key)
             lot = self._lot(waiter, now) if waiter and crowd else None
             if before is not None:
-                if before == crowd and lot and waiter and self._lines[crowd].has(key, lot, waiter.seq):
+                stands = lot and waiter and before == crowd and self._lines[crowd].has(key, lot, waiter.seq)
+                if stands and (key in self._keepers.get(crowd, ())) == self._keeps(key):
                     continue
                 self._remove(key)
             if waiter and lot:
@@ -74,8 +74,11 @@ class Lines:
         if lot[0] == OTHERS:
             self._asked[key] = waiter.requested
             insort(self._young, (waiter.requested, key))
-        if self._state.keeping[key]:
+        if self._keeps(key):
             self._keepers.setdefault(crowd, set()).add(key)
+
+    def _keeps(self, key: Key) -> bool:
+        return bool(self._state.keeping[key]) and not self._policy.in_order
 
     def _remove(self, key: Key) -> None:
         crowd = self._crowds.pop(key)

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
 from slurm_interleave.orchestrator.core.book import Crowd, Device
 from slurm_interleave.orchestrator.core.line import Rank
-from slurm_interleave.orchestrator.core.lines import PRESSED, Lines
+from slurm_interleave.orchestrator.core.lines import AGED, Lines
 from slurm_interleave.orchestrator.core.policy import Policy
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.orchestrator.core.waits import Waits
@@ -92,12 +92,16 @@ class Order:
         return iter(lines[0]) if len(lines) == 1 and not pressed else heapq.merge(pressed, *lines)
 
     def _pressed(self, crowds: Iterable[Crowd]) -> Sequence[Rank]:
-        """Return those whose jobs keep leases that others wait for: they could not be granted before."""
+        """Return those whose jobs keep leases that others wait for: they could not be granted before.
+
+        They stand among those who have aged, all in the order of the queues, in which nobody comes behind one
+        who waits for what he keeps. Before all of these they would starve those who wait for something else.
+        """
         state, keepers = self._state, self._lines.keepers(crowds)
         if not keepers:
             return ()
         return sorted(
-            Rank((PRESSED, 0.0), state.waiters[key].seq, key)
+            Rank((AGED, 0.0), state.waiters[key].seq, key)
             for key in keepers
             if self._waits.presses(state.keeping[key])
         )
@@ -109,7 +113,7 @@ class Order:
             return False
         return not calls or bool(state.waiters[key].told) or not all(map(state.attached.away.get, calls))
 
-    def next_seq(self, devices: list[Device], pass_by: dict[Key, Key]) -> int:
+    def next_seq(self, devices: Sequence[Device], pass_by: dict[Key, Key]) -> int:
         """Return the number of a new waiter: the last, or just before those of *pass_by* in its queues."""
         state = self._state
         queues = [list(state.book.queue(device)) for device in devices] if pass_by else []

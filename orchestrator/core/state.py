@@ -75,7 +75,7 @@ class State:
         for lease in remembered.leases:
             self.put_lease(lease)
         for waiter in sorted(remembered.waiters, key=lambda w: w.seq):
-            self.put_waiter(waiter, self.leases_of(waiter.job_id))
+            self.put_waiter(waiter, frozenset() if waiter.independent else self.leases_of(waiter.job_id))
         self.out.clear()
 
     def _emit(self, change: Put | Drop, *members: Key) -> None:
@@ -209,6 +209,8 @@ class State:
     def put_waiter(self, waiter: Waiter, keeping: frozenset[Key] = frozenset()) -> None:
         """Queue a waiter, whose job keeps the leases *keeping* while it waits."""
         key = waiter.keys[0]
+        if key in self.waiters:
+            self.book.dequeue(key, self.claimed_devices(key))
         self.waiters[key] = waiter
         self.claims.update(dict.fromkeys(waiter.keys, key))
         self.keeping[key] = keeping

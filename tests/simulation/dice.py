@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
+from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 
 T = TypeVar("T")
@@ -67,11 +68,12 @@ class Dice:
 def rules_by(dice: Dice) -> Rules:
     """Return the rules of a site."""
     return Rules(
-        policy=dice.weighted(["fifo", "fair-share", "least-switching", "learned"], [4, 1, 1, 1]),
+        policy=dice.weighted(list(POLICIES), [4, 1, 1, 1, 1]),
         ageing_s=30.0,
         eager=dice.weighted(["off", "always", "learned"], [3, 1, 1]),
         co_resident=dice.coin(0.2),
         max_hold_s=dice.weighted([0.0, 0.5], [4, 1]),
+        max_hold_by_group=dice.weighted([{}, {"g": 0.5}], [4, 1]),
         yield_grace_s=0.3,
         force=dice.coin(0.1),
         gone_grace_s=2.0,

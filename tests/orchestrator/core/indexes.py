@@ -80,10 +80,8 @@ def rank(core: Core, key: Key, now: float) -> Rank:
     if policy.in_order:
         return 0, 0, waiter.seq
     if key in core.switches.costs:
-        return -2, 0, waiter.seq
-    if Waits(state).behind(state.keeping[key]):
         return -1, 0, waiter.seq
-    if waiter.requested <= now - policy.ageing_s:
+    if Waits(state).behind(state.keeping[key]) or waiter.requested <= now - policy.ageing_s:
         return 0, 0, waiter.seq
     resident = all(is_resident(core, member) for member in waiter.keys)
     standing = Standing(state.members[key].account, state.priorities.get(key.job_id, 0), resident)
