@@ -75,8 +75,9 @@ def load_tables(cls: type[Section], name: str, path: Path | None) -> dict[str, S
     loaded = {}
     for key, raw in tables.items():
         where = f"{path}: [{name}.{key}]"
+        values = _values(cls, _table(raw, where, f"{name}.{key}"), where)
         try:
-            loaded[key] = cls(**_values(cls, _table(raw, where, f"{name}.{key}"), where))
+            loaded[key] = cls(**values)
         except TypeError:
             needed = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING]  # type: ignore[arg-type]
             raise ConfigError(f"{where}: needs the keys {', '.join(needed)}") from None

@@ -22,7 +22,7 @@ class PairingConfig:
     Jobs of one account always may."""
     measure_first: bool = True
     """Whether a job of `auto` has no partners while nothing is known of its workload."""
-    profiles: str = "/var/lib/slurm-interleave/profiles.json"
+    profiles: str = "/var/lib/interleave/profiles.json"
     """Where declared and imported profiles are kept."""
 
     def __post_init__(self) -> None:
