@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from slurm_interleave.client.cli import times
-from slurm_interleave.client.cli.words import hint
 from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.core.near import hint
 
 Item = TypeVar("Item")
 _FIELD = re.compile(r"(?P<name>[^%]+)(%(?P<width>-?[1-9]\d{0,3}))?")

@@ -12,9 +12,9 @@ import click
 
 from slurm_interleave.client.cli import job_lists, times
 from slurm_interleave.client.cli.link import orchestrator
-from slurm_interleave.client.cli.words import hint
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.core.names import parse_group_name
+from slurm_interleave.client.core.near import hint
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 

@@ -6,8 +6,8 @@ import re
 import time
 from datetime import datetime, timezone
 
-from slurm_interleave.client.cli.words import hint
 from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.core.near import hint
 
 FORMS = (
     "now, now-2hours (or seconds, minutes, days, weeks), today, tomorrow, midnight, noon, fika, teatime, "

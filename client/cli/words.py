@@ -1,19 +1,13 @@
-"""Words that are mistyped: the nearest one that there is."""
+"""Options that take one of some words."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import click
 
-
-def hint(word: str, known: Iterable[str]) -> str:
-    """Return the question whether the nearest of *known* was meant; nothing where none is near."""
-    names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), names, n=1)
-    return f"; did you mean {names[near[0]]!r}?" if near else ""
+from slurm_interleave.client.core.near import hint
 
 
 class OneOf(click.Choice[str]):

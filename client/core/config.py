@@ -6,7 +6,6 @@ Precedence, lowest first: the default in the class, `/etc/slurm/interleave.toml`
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import typing
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.near import hint
 
 DEFAULT_PATH = Path("/etc/slurm/interleave.toml")
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
@@ -99,9 +99,8 @@ def _values(cls: type[Section], table: Mapping[str, Any], where: str) -> dict[st
     values = {}
     for key, value in table.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-            raise ConfigError(f"{where} has no key {key!r}{hint}")
+            meant = hint(key, known) or f"; known are {', '.join(known)}"
+            raise ConfigError(f"{where} has no key {key!r}{meant}")
         values[key] = _convert(value, types[key], f"{where} {key}")
     return values
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from slurm_interleave.client.connect import ClientConfig
 from slurm_interleave.client.core import munge
 from slurm_interleave.client.core.config import load_section, read_toml
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
+from slurm_interleave.client.core.near import nearest
 from slurm_interleave.client.doctor.finding import Finding, Host, error, ok, warning
 
 SECTIONS = (
@@ -54,8 +54,8 @@ def sections(path: Path | None) -> Finding | None:
     """Return which section of the file nobody reads. Raises `ConfigError`."""
     for name in read_toml(path) if path else {}:
         if name not in SECTIONS:
-            near = difflib.get_close_matches(name, SECTIONS, n=1)
-            meant = f"did you mean [{near[0]}]?" if near else f"known are {', '.join(SECTIONS)}"
+            near = nearest(name, SECTIONS)
+            meant = f"did you mean [{near}]?" if near else f"known are {', '.join(SECTIONS)}"
             return error("configuration", f"{path}: nobody reads section [{name}]", meant)
     return None
 
