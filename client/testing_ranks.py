@@ -9,9 +9,10 @@ from typing import Any
 
 import grpc
 
+from slurm_interleave.client.arrivals import arrival
 from slurm_interleave.client.connect import ERROR_KEY
 from slurm_interleave.client.core.errors import InterleaveError
-from slurm_interleave.client.core.meetings import Arrival, Meetings
+from slurm_interleave.client.core.meetings import Meetings
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
@@ -27,15 +28,7 @@ class RanksHere(rpc.RanksServicer):
         """Answer when all ranks have come."""
         context.add_callback(self._wake)
         with answered(context), self._changed:
-            one = Arrival(
-                request.job_id,
-                request.place,
-                request.round,
-                request.rank,
-                request.ranks,
-                request.word,
-                request.before,
-            )
+            one = arrival(request)
             if self._meetings.arrive(one):
                 self._changed.notify_all()
             with self._meetings.waiting(one):

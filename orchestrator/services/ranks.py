@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from slurm_interleave.client.arrivals import arrival
 from slurm_interleave.client.connect import Call
-from slurm_interleave.client.core.meetings import Arrival, Meetings
-from slurm_interleave.client.core.names import parse_job_id
-from slurm_interleave.client.core.values import parse_reason, parse_word
+from slurm_interleave.client.core.meetings import Meetings
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.orchestrator.auth import Gate
@@ -46,16 +45,3 @@ class RanksService(rpc.RanksServicer):
         self._meetings.keep_only(self._state.jobs)
         for job in [job for job in self._news if job not in self._state.jobs]:
             self._news.pop(job).set()
-
-
-def arrival(request: pb.MeetRequest) -> Arrival:
-    """Return what *request* says. Raises `BadName`, `BadArgument`."""
-    return Arrival(
-        parse_job_id(request.job_id),
-        parse_word(request.place, "place"),
-        request.round,
-        request.rank,
-        request.ranks,
-        parse_reason(request.word),
-        parse_reason(request.before),
-    )
