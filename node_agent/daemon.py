@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import resource
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from slurm_interleave.client.core import garbage, logs
+from slurm_interleave.client.core import logs
 from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import ConfigError, InterleaveError
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.single import only_one
 from slurm_interleave.client.core.tracing import TracingConfig, exporting
+from slurm_interleave.client.core.until_stopped import until_stopped
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.cuda.backend import CudaBackend
@@ -27,8 +26,6 @@ from slurm_interleave.node_agent.backends.protocol import Backend
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.config import AgentConfig, load
 from slurm_interleave.node_agent.state import State
-
-log = logging.getLogger(__name__)
 
 
 def main() -> None:
@@ -92,15 +89,7 @@ async def _serve(
 ) -> None:
     state = State(config.state_dir)
     agent = Agent(config, sim, backend_of(config, sim, cuda, state), state, groups)
-    serving = asyncio.create_task(agent.run())
-    garbage.look_seldom()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
-    try:
-        await serving
-    except asyncio.CancelledError:
-        log.info("stopped")
+    await until_stopped(agent.run())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
@@ -16,13 +15,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
 from slurm_interleave.client.answers import ErrorsToStatus
-from slurm_interleave.client.core import garbage
 from slurm_interleave.client.core.config import load_section
 from slurm_interleave.client.core.groups import DeclaredGroup, load_groups
 from slurm_interleave.client.core.hook_server import HookServer, Peer
 from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.core.names import parse_job_id
 from slurm_interleave.client.core.tracing import tracer
+from slurm_interleave.client.core.until_stopped import until_stopped
 from slurm_interleave.client.core.values import parse_number
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
@@ -224,15 +223,8 @@ async def serve(config: OrchestratorConfig, path: Path | None, door: Door) -> No
     orchestrator = Orchestrator(
         config, placement, rules, store, groups, slurm=slurm, web=web, pairing=pairing, door=door
     )
-    serving = asyncio.create_task(orchestrator.run())
-    garbage.look_seldom()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
     try:
-        await serving
-    except asyncio.CancelledError:
-        log.info("stopped")
+        await until_stopped(orchestrator.run())
     finally:
         store.close()
         if gateway is not None:
