@@ -44,18 +44,11 @@ def measure(device: str = "cuda", mib: int = 4096, rounds: int = 5) -> dict[str,
     clock = time.process_time if device == "cpu" else time.perf_counter
     first_s = seconds(offload.suspend, clock)
     offload.resume()
-    taken = [
-        {
-            "out_s": seconds(plain.out, clock),
-            "suspend_s": seconds(offload.suspend, clock),
-            "back_s": seconds(plain.back, clock),
-            "resume_s": seconds(offload.resume, clock),
-        }
-        for _ in range(rounds)
-    ]
+    steps = {"out": plain.out, "suspend": offload.suspend, "back": plain.back, "resume": offload.resume}
+    taken = [{name: seconds(step, clock) for name, step in steps.items()} for _ in range(rounds)]
     if any(int(tensor.min()) != n or int(tensor.max()) != n for n, tensor in enumerate(state)):
         raise RuntimeError("the state came back with other bytes")
-    best = {key: min(each[key] for each in taken) for key in taken[0]}
+    best = {name: min(each[name] for each in taken) for name in steps}
     pinned = offload.pinned
     offload.close()
     return {
@@ -64,9 +57,9 @@ def measure(device: str = "cuda", mib: int = 4096, rounds: int = 5) -> dict[str,
         "mib": mib,
         "pinned": pinned,
         "first_suspend_s": round(first_s, 3),
-        **{f"{key[:-2]}_gb_s": round(size / value / 1e9, 2) for key, value in best.items()},
-        "suspend_over_copy": round(best["out_s"] / best["suspend_s"], 3),
-        "resume_over_copy": round(best["back_s"] / best["resume_s"], 3),
+        **{f"{name}_gb_s": round(size / took / 1e9, 2) for name, took in best.items()},
+        "suspend_over_copy": round(best["out"] / best["suspend"], 3),
+        "resume_over_copy": round(best["back"] / best["resume"], 3),
     }
 
 

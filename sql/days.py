@@ -52,7 +52,6 @@ def day_of(row: rows.Slice) -> rows.Day:
     """Return the sums of one slice."""
     held = _seconds(row.ended - row.granted)
     waited = _seconds(row.granted - row.requested)
-    device = gain(len(row.devices), off_s=_seconds(row.off_s), waited_s=waited, held_s=held, share=row.share)
     return rows.Day(
         day=date_of(row.ended),
         job_id=row.job_id,
@@ -85,12 +84,20 @@ def day_of(row: rows.Slice) -> rows.Day:
         restore_s=_seconds(row.restore_s),
         overhead_s=_seconds(row.switch_s - row.snapshot_s - row.restore_s),
         switch_bytes=row.switch_bytes,
-        held_device_s=device.held,
-        waited_device_s=device.waited,
-        exclusive_device_s=device.exclusive,
-        occupied_device_s=device.occupied,
+        **_of_devices(row, waited, held),
         **(_foretold(waited, _seconds(row.expected_s)) if row.expected_s >= 0 else {}),
     )
+
+
+def _of_devices(row: rows.Slice, waited_s: float, held_s: float) -> dict[str, Any]:
+    off_s = _seconds(row.off_s)
+    device = gain(len(row.devices), off_s=off_s, waited_s=waited_s, held_s=held_s, share=row.share)
+    return {
+        "held_device_s": device.held,
+        "waited_device_s": device.waited,
+        "exclusive_device_s": device.exclusive,
+        "occupied_device_s": device.occupied,
+    }
 
 
 def _foretold(waited_s: float, expected_s: float) -> dict[str, Any]:

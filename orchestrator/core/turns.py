@@ -17,8 +17,8 @@ from slurm_interleave.orchestrator.core.habits import Habits
 from slurm_interleave.orchestrator.core.order import Order
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.state import IN_MOTION, State
-from slurm_interleave.orchestrator.core.switches import Spot, Switches
-from slurm_interleave.sql.rows import Key, Lease
+from slurm_interleave.orchestrator.core.switches import Cost, Spot, Switches
+from slurm_interleave.sql.rows import Key, Lease, Waiter
 
 
 class Turns:
@@ -156,26 +156,7 @@ class Turns:
         waiter, cost = state.waiters[key], self._switches.costs.pop(key, None)
         asker = state.askers.get(key, Asker())
         calls = state.drop_waiter(key)
-        leases = [
-            Lease(
-                member.job_id,
-                member.group,
-                epoch=state.next_epoch(),
-                phase=waiter.phase,
-                requested=waiter.requested,
-                granted=at,
-                switched=cost is not None,
-                restored=cost is not None and cost.restored,
-                switch_s=cost.ended - cost.began if cost else 0.0,
-                snapshot_s=cost.snapshot_s if cost else 0.0,
-                restore_s=cost.restore_s if cost else 0.0,
-                switch_bytes=cost.bytes if cost else 0,
-                told=waiter.told,
-                heard_by=asker.name,
-                alone=asker.alone,
-            )
-            for member in waiter.keys
-        ]
+        leases = [_lease(member, state.next_epoch(), waiter, asker, cost, at) for member in waiter.keys]
         for lease in leases:
             state.put_lease(lease)
         # Kept until the lease ends: if they all vanish unanswered, the grant is given back.
@@ -227,3 +208,24 @@ class Turns:
         if key in self._switches.active:
             return 0, "its turn has come, device state is being moved"
         return 0, self.obstacle(key, devices, at)
+
+
+def _lease(member: Key, epoch: int, waiter: Waiter, asker: Asker, cost: Cost | None, at: float) -> Lease:
+    """Return what *waiter* gets for *member*; *cost* is that of its switch, if it needed one."""
+    return Lease(
+        member.job_id,
+        member.group,
+        epoch=epoch,
+        phase=waiter.phase,
+        requested=waiter.requested,
+        granted=at,
+        switched=cost is not None,
+        restored=cost is not None and cost.restored,
+        switch_s=cost.ended - cost.began if cost else 0.0,
+        snapshot_s=cost.snapshot_s if cost else 0.0,
+        restore_s=cost.restore_s if cost else 0.0,
+        switch_bytes=cost.bytes if cost else 0,
+        told=waiter.told,
+        heard_by=asker.name,
+        alone=asker.alone,
+    )
