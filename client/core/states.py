@@ -39,7 +39,6 @@ class SliceState(str, Enum):
 
 
 YIELDS = frozenset({SliceState.YIELDED, SliceState.PAUSED})
-LIVE_SLICES = frozenset({SliceState.WAITING, SliceState.RUNNING})
 
 # What Slurm calls a job that has ended, by squeue(1); each user of it adds what is over for him too.
 SLURM_ENDED = frozenset(

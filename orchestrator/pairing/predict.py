@@ -1,8 +1,8 @@
 """What a group of jobs would do: formulas, and a rehearsal of their turns. Pure.
 
-In the formulas b is for how long a step holds the devices, P what the step takes alone, s one handover
-(snapshot and restore), r rollout, t training and y the sync of weights, which holds both pools. They follow
-from two facts: a device is held by one job at a time, and a job's own step is never shorter than alone.
+In the formulas b is for how long a step holds the devices, P what the step takes alone, r rollout, t training
+and y the sync of weights, which holds both pools. They follow from two facts: a device is held by one job at
+a time, and a job's own step is never shorter than alone.
 """
 
 from __future__ import annotations
@@ -27,41 +27,6 @@ _NORMALS = tuple(_DICE.gauss(0, 1) for _ in range(4099))
 def duty_bound(profiles: Sequence[Profile]) -> float:
     """Return the duty that no policy exceeds: min(1, sum of b / P)."""
     return min(1.0, sum(profile.share for profile in profiles))
-
-
-def duty_if_all_switch(profiles: Sequence[Profile]) -> float:
-    """Return the duty that is not exceeded while each grant is a switch: sum of b / sum of (b + s)."""
-    held = sum(profile.held_s for profile in profiles)
-    return held / (held + sum(profile.switch_s for profile in profiles))
-
-
-def alternating_least_s(one: Profile, other: Profile) -> float:
-    """Return the least period of two synchronous jobs that alternate: max(P1, P2, b1 + b2 + s1 + s2).
-
-    It is reached where all moves are made before the next holder asks.
-    """
-    load = one.held_s + other.held_s + one.switch_s + other.switch_s
-    return max(one.period_s, other.period_s, load)
-
-
-def alternating_s(one: Profile, other: Profile) -> float:
-    """Return their period where moves begin when the next holder asks, as they do first come, first served.
-
-    Who finds the devices free waits for the other's snapshot and for its own restore in each step, so a job's
-    P is longer by that.
-    """
-    first = one.period_s + other.snapshot_s + one.restore_s
-    second = other.period_s + one.snapshot_s + other.restore_s
-    return max(first, second, alternating_least_s(one, other))
-
-
-def alternates_freely(one: Profile, other: Profile) -> bool:
-    """Tell whether both handovers fit into the time that the slower one leaves: s1 + s2 <= max P - b1 - b2.
-
-    Then the pair goes at its pace, but for the moves that it waits for.
-    """
-    load = one.held_s + other.held_s + one.switch_s + other.switch_s
-    return load <= max(one.period_s, other.period_s)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_interleave.node_agent.backends.cuda.table import (
-    FROM,
     TO,
     Call,
     State,
@@ -18,6 +17,12 @@ from slurm_interleave.node_agent.backends.cuda.table import (
     towards,
 )
 
+FROM = {
+    Call.LOCK: State.RUNNING,
+    Call.CHECKPOINT: State.LOCKED,
+    Call.RESTORE: State.CHECKPOINTED,
+    Call.UNLOCK: State.LOCKED,
+}
 CODES = [None, 1, 2, 3, 304, 401, 500, 600, 800, 801]
 
 

@@ -34,12 +34,6 @@ class Verdict(Enum):
     LOST = "lost"  # nobody can say what it has, or it can never come back
 
 
-FROM = {
-    Call.LOCK: State.RUNNING,
-    Call.CHECKPOINT: State.LOCKED,
-    Call.RESTORE: State.CHECKPOINTED,
-    Call.UNLOCK: State.LOCKED,
-}
 TO = {
     Call.LOCK: State.LOCKED,
     Call.CHECKPOINT: State.CHECKPOINTED,
