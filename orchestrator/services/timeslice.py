@@ -1,4 +1,4 @@
-"""The v1alpha1 lock service, for clients that exist already. Facts of the wire: docs/v1alpha1.md."""
+"""The v1alpha1 lock service, for clients that exist already. Facts of the wire: tests/wire_contract.py."""
 
 from __future__ import annotations
 
