@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.cli.server import GivenOrchestrator, served
+from tests.cli.turns import two_jobs
+
 # Rules instead of names, since a small machine may have no time zone database.
 BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
 Main = Callable[[Sequence[str]], int]
@@ -34,6 +37,15 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Iterator[GivenOrchestrator]:
+    """One that knows of two jobs."""
+    given = GivenOrchestrator(two_jobs()[0])
+    with served(given) as address:
+        monkeypatch.setenv("INTERLEAVE_CLIENT_ORCHESTRATOR", address)
+        yield given
 
 
 @pytest.fixture(autouse=True)

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from tests.cli.server import GivenOrchestrator, free_address, served
-from tests.cli.turns import BEGAN, Member, take_turns
+from tests.cli.server import GivenOrchestrator, free_address
 
 PROGRAM = Path(sys.executable).parent / "sinterleave"
-
-
-def two_jobs() -> list[pb.Slice]:
-    slices, _ = take_turns([Member("17", "grpo-a", BEGAN), Member("18", "grpo-b", BEGAN + 0.4)], rounds=2)
-    return slices
-
-
-@pytest.fixture
-def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Iterator[GivenOrchestrator]:
-    given = GivenOrchestrator(two_jobs())
-    with served(given) as address:
-        monkeypatch.setenv("INTERLEAVE_CLIENT_ORCHESTRATOR", address)
-        yield given
 
 
 def test_the_installed_program_reports(orchestrator: GivenOrchestrator) -> None:

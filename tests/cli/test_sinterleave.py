@@ -6,7 +6,7 @@ import json
 import os
 import pwd
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -16,25 +16,11 @@ from google.protobuf import json_format
 from slurm_interleave.client.cli.columns import COLUMNS
 from slurm_interleave.client.cli.sinterleave import main
 from slurm_interleave.client.cli.times import midnight
-from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.cli.conftest import Outcome
-from tests.cli.server import GivenOrchestrator, free_address, served
-from tests.cli.turns import BEGAN, Member, take_turns
+from tests.cli.server import GivenOrchestrator, free_address
+from tests.cli.turns import two_jobs
 
 Call = Callable[..., Outcome]
-
-
-def two_jobs() -> list[pb.Slice]:
-    slices, _ = take_turns([Member("17", "grpo-a", BEGAN), Member("18", "grpo-b", BEGAN + 0.4)], rounds=2)
-    return slices
-
-
-@pytest.fixture
-def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Iterator[GivenOrchestrator]:
-    given = GivenOrchestrator(two_jobs())
-    with served(given) as address:
-        monkeypatch.setenv("INTERLEAVE_CLIENT_ORCHESTRATOR", address)
-        yield given
 
 
 def test_each_slice_is_a_line_and_all_pages_are_read(call: Call, orchestrator: GivenOrchestrator) -> None:
@@ -146,7 +132,7 @@ def test_long_has_every_field_and_all_users_are_all_that_may_be_seen(
     long = call(main, "-l", "-a", "-P", "-S", "2025-06-01")
 
     assert long.lines[0].split("|") == [column.name for column in COLUMNS]
-    assert len(long.lines) == 1 + len(two_jobs())
+    assert len(long.lines) == 1 + len(two_jobs()[0])
     assert not orchestrator.requests[0].users
 
 
@@ -290,7 +276,7 @@ def test_every_option_has_help(call: Call) -> None:
 
 def test_slices_can_come_from_a_file(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "slices.json"
-    lines = [json_format.MessageToJson(item, indent=None) for item in two_jobs()]
+    lines = [json_format.MessageToJson(item, indent=None) for item in two_jobs()[0]]
     file.write_text("\n".join(lines) + "\n")
 
     outcome = call(main, "--from-json", str(file), "-j", "18", "-n", "-P", "-o", "JobID,Phase")

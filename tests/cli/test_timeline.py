@@ -18,14 +18,10 @@ from slurm_interleave.client.timeline import Work, chart, read_work
 from slurm_interleave.client.timeline.spans import Kind, Span, job_lane, picture
 from slurm_interleave.client.timeline.work import busy_s, place
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from tests.cli.turns import BEGAN, HANDOVER_S, RESTORE_S, Member, take_turns
+from tests.cli.turns import BEGAN, HANDOVER_S, RESTORE_S, two_jobs
 
 # A bar over another: only the states of a context lie under the turns.
 UNDER = frozenset({Kind.WARM, Kind.SAVED})
-
-
-def two_jobs(rounds: int = 2) -> tuple[list[pb.Slice], list[Work]]:
-    return take_turns([Member("17", "grpo-a", BEGAN), Member("18", "grpo-b", BEGAN + 0.4)], rounds)
 
 
 def of(spans: tuple[Span, ...], lane: str, kind: Kind) -> list[tuple[float, float]]:

@@ -16,14 +16,10 @@ from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.timeline import FORMS, Work, form_of, write_timeline
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.browser import Page, chromium, needs_chromium
-from tests.cli.turns import BEGAN, Member, take_turns
+from tests.cli.turns import BEGAN, two_jobs
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror=window.evil=1>'\"]}"
 LABELS = "[...document.querySelectorAll('.role-axis-label text')].map(label => label.textContent)"
-
-
-def two_jobs(rounds: int = 2) -> tuple[list[pb.Slice], list[Work]]:
-    return take_turns([Member("17", "grpo-a", BEGAN), Member("18", "grpo-b", BEGAN + 0.4)], rounds)
 
 
 @pytest.fixture(scope="module")

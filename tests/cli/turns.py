@@ -24,6 +24,11 @@ class Member:
     turn: int = 0
 
 
+def two_jobs(rounds: int = 2) -> tuple[list[pb.Slice], list[Work]]:
+    """Return the slices and the work of two jobs."""
+    return take_turns([Member("17", "grpo-a", BEGAN), Member("18", "grpo-b", BEGAN + 0.4)], rounds)
+
+
 def take_turns(
     members: Sequence[Member], rounds: int, devices: Sequence[str] = ("n1/0", "n1/1")
 ) -> tuple[list[pb.Slice], list[Work]]:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -23,9 +22,11 @@ from slurm_interleave.node_agent.contexts import Outcome
 from slurm_interleave.node_agent.daemon import backend_of
 from slurm_interleave.node_agent.job_processes import Owner
 from slurm_interleave.node_agent.state import State
+from tests.node_agent.conftest import folder, orchestrator
 from tests.node_agent.fakes import FakeOrchestrator, config
 from tests.stub_driver.stub import Stub, build
 
+__all__ = ["folder", "orchestrator"]
 CONFIG = CudaConfig(lock_timeout_s=5, release_timeout_s=1, headroom_mib=1, look_s=0.05)
 
 
@@ -97,22 +98,6 @@ async def node(stub: Stub, tmp_path: Path) -> AsyncIterator[Node]:
     node = await asyncio.to_thread(Node, tmp_path)
     yield node
     await node.backend.close()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short name, since sockets lie below it."""
-    path = Path(tempfile.mkdtemp(prefix="ilv-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest_asyncio.fixture
-async def orchestrator() -> AsyncIterator[FakeOrchestrator]:
-    fake = FakeOrchestrator()
-    await fake.start()
-    yield fake
-    await fake.stop()
 
 
 @contextlib.asynccontextmanager
