@@ -98,6 +98,16 @@ class SlurmJobs:
         """Cancel the jobs."""
         self.command("scancel", *job_ids)
 
+    def cancel_all(self, timeout_s: float = 30.0) -> None:
+        """Cancel all jobs, and wait until Slurm has none. Raises `LabError` with those that are left."""
+        for state in ("PENDING", "RUNNING"):  # 26.05 takes --user=nobody for a mistake
+            self.command("scancel", f"--state={state}")
+        if not wait_until(lambda: not self._queue(), timeout_s, _LOOK_S):
+            raise LabError(f"jobs are left after {timeout_s:g} s:\n{self._queue()}")
+
+    def _queue(self) -> str:
+        return self.command("squeue", "--noheader").strip()
+
     def begin_soon(self, job_id: str) -> None:
         """Let a requeued job start without the two minutes that Slurm waits."""
         # Not at once: a slurmd refuses a credential of the second in which it revoked the job's last one.

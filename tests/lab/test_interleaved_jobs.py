@@ -20,8 +20,7 @@ LONG = ["sleep", "300"]
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     """Each test finds the cluster without jobs."""
     yield
-    cluster.command("scancel", "--user=root")
-    assert wait_until(lambda: not cluster.command("squeue", "--noheader").strip(), 20, 0.2)
+    cluster.cancel_all()
 
 
 def comment_of(cluster: Cluster, job_id: str) -> AdminComment:

@@ -16,7 +16,6 @@ from slurm_interleave.node_agent.backends.protocol import User
 from slurm_interleave.node_agent.job_processes import Handle, Owner
 from slurm_interleave.node_agent.processes import Process
 
-V2 = "0::"
 LAYOUTS = {
     "22.05 v1": ("freezer", "/slurm/uid_0/job_17", "step_0/task_0"),
     "Debian v1": ("freezer", "/slurm_n1/uid_0/job_17", "step_batch"),

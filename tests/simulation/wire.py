@@ -15,7 +15,6 @@ from tests.simulation.loop import Process, VirtualLoop
 if TYPE_CHECKING:
     from tests.simulation.dice import Dice
 
-KEEPALIVE_S = 15.0  # until a peer that is gone without a word is noticed
 Status = tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]
 OK: Status = (grpc.StatusCode.OK, "", ())
 GONE: Status = (grpc.StatusCode.UNAVAILABLE, "connection lost", ())

@@ -46,9 +46,7 @@ def site(asked: Path) -> Iterator[Cluster]:
 @pytest.fixture(autouse=True)
 def nothing_is_left(site: Cluster) -> Iterator[None]:
     yield
-    for state in ("PENDING", "RUNNING"):
-        site.command("scancel", f"--state={state}")
-    assert wait_until(lambda: not site.command("squeue", "--noheader").strip(), 30, 0.2)
+    site.cancel_all()
     for node in site.layout.nodes:
         assert wait_until(lambda node=node: state_of(site, node) == "idle", 30, 0.2), state_of(site, node)
     assert not violations(site)

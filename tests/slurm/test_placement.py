@@ -30,9 +30,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     """A test that fails takes no seat from the next one."""
     yield
-    for state in ("PENDING", "RUNNING"):
-        cluster.command("scancel", f"--state={state}")
-    assert wait_until(lambda: not cluster.command("squeue", "--noheader").strip(), 30, 0.2)
+    cluster.cancel_all()
 
 
 def tasks(cluster: Cluster, array: str) -> dict[str, str]:

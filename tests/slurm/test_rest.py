@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -29,9 +28,7 @@ Piece = Callable[[str, str], None]
 @pytest.fixture(autouse=True)
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     yield
-    for state in ("PENDING", "RUNNING"):  # 26.05 takes --user=nobody for a mistake
-        cluster.command("scancel", f"--state={state}")
-    assert wait_until(lambda: not cluster.command("squeue", "--noheader").strip(), 20, 0.2)
+    cluster.cancel_all()
 
 
 def data_parser(cluster: Cluster) -> str:

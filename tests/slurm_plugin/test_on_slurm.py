@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab import Cluster, SubmitRefused
-from lab.processes import LabError, wait_until
+from lab.processes import LabError
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
 
@@ -20,9 +20,7 @@ TOKEN = "INTERLEAVE_TOKEN"
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     """Each test finds the cluster without jobs."""
     yield
-    cluster.command("scancel", "--state=PENDING")
-    cluster.command("scancel", "--state=RUNNING")
-    assert wait_until(lambda: not cluster.command("squeue", "--noheader").strip(), 20, 0.2)
+    cluster.cancel_all()
 
 
 def variables(text: str) -> dict[str, str]:

@@ -101,9 +101,6 @@ class Stub:
             when = "after" if after else "before"
             file.write(f"{op} {pid} {when} {code} {delay_ms} {state} {count}\n")
 
-    def no_more_faults(self) -> None:
-        (self.folder / "faults").write_text("")
-
     def nvml_says(self, pid: int, what: str) -> None:
         """Make NVML say of this process: zero, none (it does not know) or hidden."""
         (self.folder / f"nvml.{pid}").write_text(what)
