@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,3 +38,12 @@ async def scrape(port: int, host: str = "127.0.0.1") -> Scraped:
             return str(answer.read().decode())
 
     return Scraped(await asyncio.to_thread(ask))
+
+
+async def scraped(port: int, name: str, value: float, **labels: str) -> Scraped:
+    """Return the answer in which *name* has come to *value*: which takes a moment."""
+    limit = time.monotonic() + 15
+    while (answer := await scrape(port)).value(name, **labels) != value:
+        assert time.monotonic() < limit, f"{name} is {answer.value(name, **labels)} after 15 s, not {value}"
+        await asyncio.sleep(0.002)
+    return answer

@@ -11,8 +11,8 @@ from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.metrics import Scraped, scrape
-from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
+from tests.metrics import scraped
+from tests.node_agent.fakes import FakeOrchestrator, config, running, start_job
 
 MIB = 1 << 20
 PREFIX = "interleave_agent"
@@ -26,19 +26,6 @@ async def agent(folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator) ->
         yield agent
 
 
-async def scraped(agent: Agent, name: str, value: float, **labels: str) -> Scraped:
-    """Return the answer in which *name* has come to *value*: which takes a moment."""
-    answer = await scrape(agent.metrics_port)
-
-    async def so() -> bool:
-        nonlocal answer
-        answer = await scrape(agent.metrics_port)
-        return answer.value(name, **labels) == value
-
-    await eventually(so)
-    return answer
-
-
 async def test_moves_and_saved_state_are_counted(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
@@ -48,9 +35,9 @@ async def test_moves_and_saved_state_are_counted(
 
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
     count = f"{PREFIX}_operation_seconds_count"
-    saved = await scraped(agent, count, 1, operation="snapshot", **went_well)
+    saved = await scraped(agent.metrics_port, count, 1, operation="snapshot", **went_well)
     await orchestrator.asks("RESTORE", "17", "1-2")
-    back = await scraped(agent, count, 1, operation="restore", **went_well)
+    back = await scraped(agent.metrics_port, count, 1, operation="restore", **went_well)
 
     assert saved.has(count, operation="snapshot", backend="sim", outcome="failed")
     assert saved.value(f"{PREFIX}_operation_bytes_total", operation="snapshot", backend="sim") == MIB
@@ -74,7 +61,7 @@ async def test_a_move_that_fails_is_counted_apart(
     await orchestrator.asks("RESTORE", "17", "1-2")
 
     failed = {"operation": "restore", "backend": "sim", "outcome": "faulted"}
-    await scraped(agent, f"{PREFIX}_operation_seconds_count", 1, **failed)
+    await scraped(agent.metrics_port, f"{PREFIX}_operation_seconds_count", 1, **failed)
 
 
 async def test_an_agent_without_the_orchestrator_says_so(
@@ -82,4 +69,4 @@ async def test_an_agent_without_the_orchestrator_says_so(
 ) -> None:
     await orchestrator.stop()
 
-    await scraped(agent, f"{PREFIX}_orchestrator_connected", 0)
+    await scraped(agent.metrics_port, f"{PREFIX}_orchestrator_connected", 0)

@@ -10,7 +10,7 @@ import pytest
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.sql.rows import Key
-from tests.metrics import Scraped, scrape
+from tests.metrics import scrape, scraped
 from tests.orchestrator.fake_agent import FakeAgent
 from tests.orchestrator.serving import Client, eventually, serving
 
@@ -23,19 +23,6 @@ async def orchestrator(tmp_path: Path) -> AsyncIterator[Orchestrator]:
         yield running
 
 
-async def scraped(orchestrator: Orchestrator, name: str, value: float, **labels: str) -> Scraped:
-    """Return the answer in which *name* has come to *value*: which takes a moment."""
-    answer = await scrape(orchestrator.metrics_port)
-
-    async def so() -> bool:
-        nonlocal answer
-        answer = await scrape(orchestrator.metrics_port)
-        return answer.value(name, **labels) == value
-
-    await eventually(so)
-    return answer
-
-
 async def test_turns_are_counted_with_what_they_took(
     orchestrator: Orchestrator, n1: FakeAgent, client: Client
 ) -> None:
@@ -44,7 +31,9 @@ async def test_turns_are_counted_with_what_they_took(
     second = await client.granted("b")
     await client.end("b", second.epoch)
 
-    told = await scraped(orchestrator, "interleave_leases_ended_total", 2, **_OURS, state="YIELDED")
+    told = await scraped(
+        orchestrator.metrics_port, "interleave_leases_ended_total", 2, **_OURS, state="YIELDED"
+    )
 
     assert told.value("interleave_grants_total", **_OURS, switched="no") == 1
     assert told.value("interleave_grants_total", **_OURS, switched="yes") == 1
@@ -68,7 +57,9 @@ async def test_how_far_expected_waits_were_from_those_that_came_is_measured(
     while (await call.read()) is not grpc.aio.EOF:
         pass
 
-    told = await scraped(orchestrator, "interleave_wait_error_seconds_count", 1, **_OURS, side="sooner")
+    told = await scraped(
+        orchestrator.metrics_port, "interleave_wait_error_seconds_count", 1, **_OURS, side="sooner"
+    )
 
     assert 10 < told.value("interleave_wait_error_seconds_sum", **_OURS, side="sooner") < 23
     await client.end("b", orchestrator.arbiter.core.state.epoch)
@@ -85,13 +76,13 @@ async def test_dashboards_of_the_kubernetes_reference_find_its_metrics(
     waiting = asyncio.ensure_future(client.lock("b"))
     await client.waiting(1)
 
-    told = await scraped(orchestrator, f"{prefix}_queue_depth", 1, **_THEIRS)
+    told = await scraped(orchestrator.metrics_port, f"{prefix}_queue_depth", 1, **_THEIRS)
     assert told.value(f"{prefix}_deferred_snapshots_total", **_THEIRS) == 0
 
     await client.unlock("a")
     await waiting
     await client.unlock("b")
-    told = await scraped(orchestrator, f"{prefix}_deferred_snapshots_total", 1, **_THEIRS)
+    told = await scraped(orchestrator.metrics_port, f"{prefix}_deferred_snapshots_total", 1, **_THEIRS)
     assert told.value(f"{prefix}_queue_depth", **_THEIRS) == 0
     assert told.value(f"{prefix}_acquire_wait_duration_seconds_count", **_THEIRS) == 2
     moved = f"{prefix}_agent_operation_duration_seconds_count"
@@ -102,7 +93,7 @@ async def test_a_lease_is_counted_while_it_lasts(
     orchestrator: Orchestrator, n1: FakeAgent, client: Client
 ) -> None:
     await client.granted("a")
-    await scraped(orchestrator, "interleave_grants_total", 1, **_OURS, switched="no")
+    await scraped(orchestrator.metrics_port, "interleave_grants_total", 1, **_OURS, switched="no")
 
     first = (await scrape(orchestrator.metrics_port)).value("interleave_device_busy_seconds_total", **_OURS)
     second = (await scrape(orchestrator.metrics_port)).value("interleave_device_busy_seconds_total", **_OURS)
@@ -119,7 +110,9 @@ async def test_what_goes_wrong_is_counted_by_its_kind(
     waiting = asyncio.ensure_future(client.lock("b"))
     await n1.done(await n1.next_order(), ok=False, context="faulted", error="the host died a little")
 
-    told = await scraped(orchestrator, "interleave_faults_total", 1, **_OURS, kind="member.faulted")
+    told = await scraped(
+        orchestrator.metrics_port, "interleave_faults_total", 1, **_OURS, kind="member.faulted"
+    )
 
     assert told.value("interleave_faults_total", **_OURS, kind="switch.failed") == 1
     assert told.value("interleave_faulted_members", **_OURS) == 1
@@ -133,7 +126,7 @@ async def test_trespassers_are_counted_also_those_of_no_group(
     await n1.sees(*uses)
     await n1.sees(*uses)
 
-    told = await scraped(orchestrator, "interleave_trespasses_total", 1, group="")
+    told = await scraped(orchestrator.metrics_port, "interleave_trespasses_total", 1, group="")
 
     assert told.value("interleave_trespasses_total", **_OURS) == 1
 
@@ -155,7 +148,9 @@ async def test_there_is_a_bound_for_labels_and_no_label_for_jobs(
         await n1.start(f"job{number}", group, number + 1)
         await client.granted(f"job{number}", group)
 
-    told = await scraped(orchestrator, "interleave_grants_total", 2, group="other", switched="no")
+    told = await scraped(
+        orchestrator.metrics_port, "interleave_grants_total", 2, group="other", switched="no"
+    )
 
     assert told.labels("group") == {"demo", "two", "other", ""}
     assert told.labels("group_id") == {"demo", "two", "other"}
@@ -168,11 +163,13 @@ async def test_a_group_that_is_over_makes_room_for_another(
     await scrape(orchestrator.metrics_port)  # group demo is named first
     await n1.start("x", "short", 1)
     await client.granted("x", "short")
-    await scraped(orchestrator, "interleave_grants_total", 1, group="short", switched="no")
+    await scraped(orchestrator.metrics_port, "interleave_grants_total", 1, group="short", switched="no")
 
     # What is counted late would name the group once more.
     await client.end("x", 0, "short")
-    await scraped(orchestrator, "interleave_leases_ended_total", 1, group="short", state="YIELDED")
+    await scraped(
+        orchestrator.metrics_port, "interleave_leases_ended_total", 1, group="short", state="YIELDED"
+    )
     await n1.end("x")
 
     async def there_is_room() -> bool:
@@ -183,5 +180,5 @@ async def test_a_group_that_is_over_makes_room_for_another(
     await n1.start("y", "next", 1)
     await client.granted("y", "next")
 
-    told = await scraped(orchestrator, "interleave_grants_total", 1, group="next", switched="no")
+    told = await scraped(orchestrator.metrics_port, "interleave_grants_total", 1, group="next", switched="no")
     assert told.labels("group") == {"demo", "next", ""}
