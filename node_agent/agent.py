@@ -198,6 +198,7 @@ class Agent:
             trespass=self._config.trespass,
             sent=time.time(),
             host_bytes=0 if self._backend.charge is Charge.NOTHING else self._room.size,
+            cancels=True,
         )
 
     def _take(self, order: pb.AgentOrder) -> None:

@@ -183,16 +183,22 @@ class Arbiter:
         """Wait until no context of a member moves; return where they are. Raises `NotInTime`."""
         core = self.core
 
+        def moving() -> list[str]:
+            return [node for node in core.state.parts.get(key, ()) if core.cancels.under_way(key, node)]
+
         async def settle() -> None:
             with self.watching() as news:
-                while any(core.switches.pending_on(key, node) for node in core.state.parts.get(key, ())):
+                while moving():
                     await news.next()
 
         try:
             await asyncio.wait_for(settle(), within_s)
         except asyncio.TimeoutError:
-            late = f"{key}: it was told to stop and has not ended yet; it does by its deadline at the latest"
-            raise NotInTime(late) from None
+            away = sorted({*moving()} - core.state.nodes_up)
+            late = "it was told to stop and has not ended yet; it does by its deadline at the latest"
+            if away:
+                late = f"the agent of node {', '.join(away)} is away; it is told to stop when it is back"
+            raise NotInTime(f"{key}: {late}") from None
         return list(core.state.parts.get(key, {}).values())
 
     async def slices(self, wanted: SliceFilter, *, summed: bool = False) -> AsyncGenerator[_Page, None]:

@@ -609,7 +609,7 @@ class RegisterEndpointsReply(_message.Message):
     def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "version", "devices", "jobs", "trespass", "sent", "host_bytes")
+    __slots__ = ("node", "version", "devices", "jobs", "trespass", "sent", "host_bytes", "cancels")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -617,6 +617,7 @@ class Hello(_message.Message):
     TRESPASS_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
     HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CANCELS_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     devices: _containers.RepeatedCompositeFieldContainer[Device]
@@ -624,7 +625,8 @@ class Hello(_message.Message):
     trespass: str
     sent: float
     host_bytes: int
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., trespass: _Optional[str] = ..., sent: _Optional[float] = ..., host_bytes: _Optional[int] = ...) -> None: ...
+    cancels: bool
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., trespass: _Optional[str] = ..., sent: _Optional[float] = ..., host_bytes: _Optional[int] = ..., cancels: bool = ...) -> None: ...
 
 class JobOver(_message.Message):
     __slots__ = ("job_id", "attempt")

@@ -7,6 +7,7 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.attendance import Absences
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.calls import RETURN_GRACE_S, Calls
+from slurm_interleave.orchestrator.core.cancels import Cancels
 from slurm_interleave.orchestrator.core.clears import Clears
 from slurm_interleave.orchestrator.core.commands import Command, GroupChanged, Place, WakeMe
 from slurm_interleave.orchestrator.core.forecast import Forecast
@@ -38,6 +39,7 @@ class Core:
         self.state = State(remembered)
         self.rules = rules
         self.switches = Switches(self.state, instance, beside=rules.co_resident)
+        self.cancels = Cancels(self.state, self.switches)
         self.clears = Clears(self.state, self.switches, instance)
         self._absences = Absences(self.state, rules)
         self._policy = policy_called(rules.policy, rules.ageing_s)
@@ -94,7 +96,7 @@ class Core:
             case ev.Clear():
                 self.clears.clear(key, event)
             case ev.CancelMoves():
-                self.switches.cancel(key)
+                self.cancels.cancel(key)
             case ev.Revoke():
                 self.limits.revoke(key, event.at)
 
@@ -107,6 +109,8 @@ class Core:
             case ev.Used():
                 self.trespasses.used(event)
         self.nodes.handle(event)
+        if isinstance(event, ev.NodeUp):
+            self.cancels.node_up(event.node, heeds=event.cancels)
 
     def _acquire(self, event: ev.Acquire) -> None:
         waiter, new = self.calls.acquire(event)
@@ -148,6 +152,7 @@ class Core:
     def _finish(self, at: float) -> list[Command]:
         """Grant and switch what can be, then return the commands of this event."""
         state, looked_at = self.state, dict[Device, None]()
+        self.cancels.look(at)
         self._leases_ended(at)
         while state.dirty:
             dirty, state.dirty = state.dirty, {}

@@ -49,6 +49,7 @@ class NodeUp:
     jobs: tuple[Registration, ...]
     memory: tuple[tuple[int, int], ...] = ()  # of each device, by minor number, in bytes
     trespass: str = "warn"  # what the site does with trespassers: warn, save or kill
+    cancels: bool = True  # its agent knows what a cancel is
 
 
 @dataclass(frozen=True)

@@ -140,17 +140,21 @@ class Switches:
                     if move.key in switch.cancelled:
                         self._state.out.append(CancelOperation(node, move.key.job_id, number))
 
-    def cancel(self, key: Key) -> None:
-        """Have the moves of *key* stopped, on all its nodes.
+    def cancelled(self, key: Key, operation: str) -> bool:
+        """Take note that *operation* on *key* is to be stopped; tell whether a switch waits for it.
 
-        Those that were undone do not count as failures: the switch is tried again after the longest back-off.
+        If it is undone, that counts as no failure: the switch is tried again after the longest back-off.
         """
-        for node, part in self._state.parts[key].items():
-            switch = self._by_number.get(part.operation)
-            number = part.operation if switch is not None else ""
-            if switch is not None:
-                switch.cancelled.add(key)
-            self._state.out.append(CancelOperation(node, key.job_id, number))
+        switch = self._by_number.get(operation)
+        if switch is not None:
+            switch.cancelled.add(key)
+        return switch is not None
+
+    def back_off(self, into: Key, at: float, seconds: float = BACK_OFF_S[-1]) -> None:
+        """Try waiter *into* again later."""
+        until, waiter = at + seconds, self._state.waiters[into]
+        self.not_before[into] = until
+        self._state.out.append(WakeMe(Wake(until, waiter.job_id, waiter.group, waiter.seq)))
 
     def back_off_over(self, key: Key, at: float) -> None:
         """Let *key* try again if its time has come."""
@@ -272,7 +276,5 @@ class Switches:
             if failures >= ATTEMPTS:
                 state.fault(key, reason)
         if switch.into in state.waiters and worst < ATTEMPTS:
-            until = at + BACK_OFF_S[-1 if switch.cancelled else min(worst, len(BACK_OFF_S)) - 1]
-            self.not_before[switch.into] = until
-            waiter = state.waiters[switch.into]
-            state.out.append(WakeMe(Wake(until, waiter.job_id, waiter.group, waiter.seq)))
+            tried = len(BACK_OFF_S) if switch.cancelled else min(worst, len(BACK_OFF_S))
+            self.back_off(switch.into, at, BACK_OFF_S[tried - 1])

@@ -58,8 +58,8 @@ class AgentLinkService(rpc.AgentLinkServicer):
         reader = asyncio.create_task(self._read(link, request_iterator))
         reader.add_done_callback(lambda _: link.end())
         try:
-            up = ev.NodeUp(self._arbiter.now(), link.node, hello.jobs, hello.memory, hello.trespass)
-            await self._arbiter.tell(up)
+            said = (hello.jobs, hello.memory, hello.trespass, hello.cancels)
+            await self._arbiter.tell(ev.NodeUp(self._arbiter.now(), link.node, *said))
             log.info("agent.connected", extra={"node": link.node, "jobs": len(hello.jobs)})
             while not link.ended:
                 for order in await link.next():

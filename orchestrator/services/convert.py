@@ -48,6 +48,7 @@ class Hello:
     trespass: str
     sent: float
     host_bytes: int
+    cancels: bool
 
 
 def hello(said: pb.Hello) -> Hello:
@@ -62,7 +63,7 @@ def hello(said: pb.Hello) -> Hello:
         raise BadArgument(f"node {node} names one of its jobs twice")
     sent = parse_moment(said.sent, "when a hello was sent")
     room = parse_size(said.host_bytes, "host_bytes")
-    return Hello(node, tuple(memory.items()), jobs, parse_label(said.trespass), sent, room)
+    return Hello(node, tuple(memory.items()), jobs, parse_label(said.trespass), sent, room, said.cancels)
 
 
 def registration(job: pb.JobReport, node: str) -> Registration:

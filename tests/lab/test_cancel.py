@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,7 +59,9 @@ def interleave(lab: LocalLab, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_job_whose_snapshot_is_cancelled_runs_on_and_who_waits_for_it_stays_queued(lab: LocalLab) -> None:
+@pytest.fixture
+def saving(lab: LocalLab) -> tuple[str, str, Path]:
+    """Return a job whose state is being saved, who waits for that, and what lets the job go on."""
     fifo = lab.root / "go"
     subprocess.run(["mkfifo", fifo], check=True)
     script = ["bash", "-c", 'exec 3<>"$0"; exec "$1" -c "$2" <&3', str(fifo), sys.executable, HOLDS]
@@ -66,13 +69,30 @@ def test_a_job_whose_snapshot_is_cancelled_runs_on_and_who_waits_for_it_stays_qu
     assert wait_until(lambda: "loaded" in lab.output(job), 20), lab.output(job)
     waiter = lab.submit([sys.executable, "-c", WAITS], group="demo")
     assert wait_until(lambda: "saving" in interleave(lab, "status"), 20)
+    return job, waiter, fifo
+
+
+@pytest.mark.parametrize(
+    "killed",
+    [[], ["interleaved"], ["agent-local"], ["interleaved", "agent-local"]],
+    ids=["none is killed", "interleaved is killed", "the agent is killed", "both are killed"],
+)
+def test_a_job_whose_snapshot_is_cancelled_runs_on_and_who_waits_for_it_stays_queued(
+    lab: LocalLab, saving: tuple[str, str, Path], killed: list[str]
+) -> None:
+    job, waiter, fifo = saving
+    for name in killed:
+        lab.kill9(name)
+    for name in killed:
+        lab.start_again(name)
 
     said = interleave(lab, "cancel-operation", job)
     status = interleave(lab, "status")
 
-    assert said.splitlines() == [f"job {job}: on node local: resident"]
+    assert said.splitlines() == [f"job {job}: on node local: resident"], lab.logs("interleaved")
     assert "faulted" not in status
     assert [line for line in status.splitlines() if waiter in line]
+    assert not re.search("saving|unknown", status), status
     lab.cancel(waiter)
     with fifo.open("w") as pipe:
         pipe.write("\n")

@@ -40,6 +40,7 @@ class FakeAgent:
         self.drains: asyncio.Queue[pb.Drain] = asyncio.Queue()
         self.devices: asyncio.Queue[pb.AgentOrder] = asyncio.Queue()
         self.trespass = "warn"
+        self.cancels_moves = True
         self.welcome = pb.Welcome()
         self._after: dict[str, bool] = {}
         self._registered: dict[str, asyncio.Event] = {}
@@ -79,7 +80,12 @@ class FakeAgent:
     def hello(self) -> pb.Hello:
         devices = [pb.Device(index=index, uuid=f"SIM-{self.node}-{index}") for index in range(4)]
         return pb.Hello(
-            node=self.node, version="test", devices=devices, jobs=self.jobs.values(), trespass=self.trespass
+            node=self.node,
+            version="test",
+            devices=devices,
+            jobs=self.jobs.values(),
+            trespass=self.trespass,
+            cancels=self.cancels_moves,
         )
 
     async def start(self, job: str, group: str = "demo", *devices: int, **more: Any) -> str:

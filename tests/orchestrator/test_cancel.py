@@ -58,6 +58,30 @@ async def test_who_cancels_what_does_not_end_is_told_so_at_his_deadline(
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+async def test_who_cancels_while_an_agent_is_away_is_told_that(client: Client, n1: FakeAgent) -> None:
+    await saving(client, n1)
+    await n1.close()
+
+    with pytest.raises(grpc.aio.AioRpcError, match=r"agent of node n1 is away|Deadline") as caught:
+        await cancel(client, timeout=0.3)
+
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_an_agent_of_a_release_that_knows_no_cancel_is_not_believed_to_heed_one(
+    client: Client, n1: FakeAgent
+) -> None:
+    n1.cancels_moves = False
+    await n1.close()
+    await n1.connect()
+    await saving(client, n1)
+
+    with pytest.raises(grpc.aio.AioRpcError, match="node n1 is of a release that cannot cancel") as caught:
+        await cancel(client)
+
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
 async def test_where_nothing_moves_the_agent_is_told_and_the_state_is_named(
     client: Client, n1: FakeAgent
 ) -> None:
