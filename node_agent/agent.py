@@ -212,6 +212,8 @@ class Agent:
                 self._jobs.now_registered(order.registered.job_id, order.registered.attempt)
             case "cancel":
                 self._operations.cancel(order.cancel.job_id, order.cancel.operation_id)
+                # A drain that was ordered just before is a task that begins first.
+                asyncio.get_running_loop().call_soon(self._drains.cancel, order.cancel.job_id)
             case "drain":
                 self._spawn(self._drains.save(order.drain))
             case "stop":

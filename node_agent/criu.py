@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import re
+import resource
 import select
 import signal
 import time
@@ -18,10 +19,12 @@ from pathlib import Path
 
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.node_agent import processes
+from slurm_interleave.node_agent.waits import CANCELLED, Stop
 
 OLDEST = (4, 1)
 _VERSION = re.compile(r"Version:\s*(\d+)\.(\d+)\S*")
 _PROBE_S = 10.0
+_FAILS_S = 5.0  # for a dump that can write no more to undo what it did, before it is killed
 _LAST_ERRORS = 2
 _NAMELESS = "1048576G"  # open files without a name are saved too up to this size: state that was spilled
 _TAKEN = re.compile(r"Can't fork for \d+: File exists")
@@ -41,7 +44,7 @@ class CriuFailed(InterleaveError):
 
 
 class Criu:
-    """Runs criu, each time with a deadline; a run that is late is killed with all that it started."""
+    """Runs criu, each time with a deadline; a run that is late is ended with all that it started."""
 
     def __init__(self, program: str, timeout_s: float) -> None:
         """*program* is a path or a name on PATH, *timeout_s* what one dump or restore may take."""
@@ -64,16 +67,16 @@ class Criu:
         if code != 0:
             raise CriuFailed(f"criu check fails on this kernel: {_reason(said)}")
 
-    async def dump(self, pid: int, folder: Path) -> None:
+    async def dump(self, pid: int, folder: Path, stop: Stop) -> None:
         """Write the tree of *pid* to *folder*; it stands still afterwards.
 
-        SIGCONT lets it go on. Raises `CriuFailed`; then it runs on.
+        SIGCONT lets it go on. Raises `CriuFailed`, also when *stop* was set; then it runs on.
         """
         arguments = ["dump", "--tree", str(pid), "--leave-stopped", *self._common(folder, "dump.log")]
         arguments += ["--ghost-limit", _NAMELESS]
         if os.getsid(pid) != pid:
             (folder / _SHARED_SESSION).touch()
-        await self._checked([*arguments, *_session(folder)], folder / "dump.log")
+        await self._checked([*arguments, *_session(folder)], folder / "dump.log", stop=stop)
 
     async def end(self, folder: Path) -> None:
         """Kill a dump to *folder* that was begun by an agent that is no more."""
@@ -117,8 +120,9 @@ class Criu:
         log: Path,
         cgroups: Sequence[Path] = (),
         descriptors: Sequence[int] = (),
+        stop: Stop | None = None,
     ) -> None:
-        code, said = await self._run(arguments, self._timeout_s, cgroups, descriptors)
+        code, said = await self._run(arguments, self._timeout_s, cgroups, descriptors, stop)
         if code != 0:
             said = f"{said}\n{_text(log)}"
             raise CriuFailed(f"criu {arguments[0]} failed: {_reason(said)} (all of it: {log})")
@@ -129,8 +133,12 @@ class Criu:
         limit_s: float,
         cgroups: Sequence[Path] = (),
         descriptors: Sequence[int] = (),
+        stop: Stop | None = None,
     ) -> tuple[int, str]:
-        """Return the exit code and what was said. Raises `CriuFailed` where there is no answer."""
+        """Return the exit code and what was said. Raises `CriuFailed` where there is no answer.
+
+        One with a *stop*, which ends it early, only reads and writes: it may fail in its own time.
+        """
         try:
             process = await asyncio.create_subprocess_exec(
                 *(_IN_CGROUPS if cgroups else ()),
@@ -143,23 +151,50 @@ class Criu:
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=descriptors,
+                restore_signals=stop is None,  # else SIGXFSZ stays ignored, as in Python: see `_choke`
             )
         except OSError as error:
             raise CriuFailed(
                 f"{self._program} cannot be run ({error.strerror}); install criu 4.1 or later, or name it in "
                 "[agent] criu"
             ) from None
-        try:
-            said, _ = await asyncio.wait_for(process.communicate(), limit_s)
-        except (asyncio.TimeoutError, asyncio.CancelledError) as error:
+        said = await _said(process, limit_s, stop)
+        if said is None:
+            late = f"criu {arguments[0]} gave no answer within {limit_s:g} s and was ended"
+            raise CriuFailed(CANCELLED if stop is not None and stop.is_set() else late)
+        return process.returncode or 0, said.decode(errors="replace")
+
+
+async def _said(process: asyncio.subprocess.Process, limit_s: float, stop: Stop | None) -> bytes | None:
+    """Return what *process* said until its end; nothing of one that was ended before."""
+    said, over = asyncio.ensure_future(process.communicate()), asyncio.Event()
+    said.add_done_callback(lambda _: over.set())
+    late = asyncio.get_running_loop().call_later(limit_s, over.set)
+    try:
+        with (stop or Stop()).telling(over.set):
+            await over.wait()
+        if said.done():
+            return said.result()[0]
+        if stop is not None:
+            _choke(process.pid)
+            await asyncio.wait({said}, timeout=_FAILS_S)
+        return None
+    finally:
+        late.cancel()
+        if not said.done():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            late = f"criu {arguments[0]} gave no answer within {limit_s:g} s and was killed"
-            raise CriuFailed(late) from None
-        return process.returncode or 0, said.decode(errors="replace")
+            said.cancel()
+
+
+def _choke(pid: int) -> None:
+    """Let a dump write no more: it fails, and takes what it has put into the processes out of them again.
+
+    One that is killed leaves that there, and a process that was just about to run it does not survive.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
 
 def _kill_all(folder: Path) -> None:

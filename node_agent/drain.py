@@ -23,6 +23,7 @@ from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.outputs import inherited, pipes
 from slurm_interleave.node_agent.requeue import requeue_in_slurm
 from slurm_interleave.node_agent.state import Job, State, read_context
+from slurm_interleave.node_agent.waits import CANCELLED, Stop
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Drains:
         self._tell = tell
         self._report = report
         self._registered = registered
+        self._stops: dict[str, Stop] = {}  # of jobs that are being saved
         # Ends the connections that processes of a job have to its socket, and keeps them off in the block.
         self.unplugged: Callable[[Job, Sequence[int]], AbstractAsyncContextManager[None]] = _left_alone
 
@@ -72,6 +74,11 @@ class Drains:
         self._tell(pb.AgentMessage(drained=update))
         return update
 
+    def cancel(self, job_id: str) -> None:
+        """Let a job go on that is being saved, and drop its image; not once Slurm was asked to requeue it."""
+        if (stop := self._stops.get(job_id)) is not None:
+            stop.set()
+
     def unfinished(self) -> list[Coroutine[None, None, pb.DrainUpdate]]:
         """Return what is to be done for the jobs that an agent saved when it was killed.
 
@@ -83,6 +90,7 @@ class Drains:
 
     async def _carry_out(self, job: Job, save: Callable[[Job], Awaitable[Image]]) -> pb.DrainUpdate:
         began = time.monotonic()
+        self._stops[job.job_id] = Stop()
         self._note(job, saving=True)
         try:
             image = await save(job)
@@ -99,6 +107,7 @@ class Drains:
             log.info("drain.done", extra=size)
             update = pb.DrainUpdate(job_id=job.job_id, ok=True, bytes=image.bytes, seconds=seconds)
         finally:
+            del self._stops[job.job_id]
             self._report(job)  # where its state is now
         self._tell(pb.AgentMessage(drained=update))
         return update
@@ -113,10 +122,10 @@ class Drains:
             raise WrongState(
                 f"job {job.job_id} runs on {len(job.request.nodes)} nodes; one alone cannot be saved"
             )
-        root = await asyncio.to_thread(_root, job.job_id, job.request.uid)
+        root, stop = await asyncio.to_thread(_root, job.job_id, job.request.uid), self._stops[job.job_id]
         await self._criu.check()
-        async with self._in_process.holding(job):
-            return await self._dump(job, root)
+        async with self._in_process.holding(job, stop):
+            return await self._dump(job, root, stop)
 
     async def _go_on_with(self, job: Job) -> Image:
         request = job.request
@@ -132,12 +141,14 @@ class Drains:
                 self._images.drop(job.job_id)
         raise WrongState("the node's agent was restarted meanwhile; drain the node again")
 
-    async def _dump(self, job: Job, root: int) -> Image:
+    async def _dump(self, job: Job, root: int, stop: Stop) -> Image:
         request = job.request
         folder = self._images.begin(job.job_id)
         try:
             async with self.unplugged(job, list(_tree(root))):
-                await self._criu.dump(root, folder)
+                await self._criu.dump(root, folder, stop)
+            if stop.is_set():
+                raise WrongState(CANCELLED)
             image = self._images.finish(
                 Image(
                     job.job_id,

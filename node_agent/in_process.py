@@ -14,6 +14,7 @@ from slurm_interleave.node_agent.backends.protocol import Target
 from slurm_interleave.node_agent.contexts import JobContext, Verb
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, State
+from slurm_interleave.node_agent.waits import Stop
 
 
 class InProcess:
@@ -24,12 +25,13 @@ class InProcess:
         self._operations = operations
 
     @contextlib.asynccontextmanager
-    async def holding(self, job: Job) -> AsyncIterator[None]:
+    async def holding(self, job: Job, stop: Stop) -> AsyncIterator[None]:
         """Keep the job's state in the memory of its own processes; nobody else moves it in the block.
 
-        What an application has left on the devices goes there too. After a block that raises, that rest is
-        back where it was, beside whoever is there; state that had the devices stays saved for the job's next
-        turn, since others may have been given them. Raises `WrongState` if that cannot be.
+        *stop* ends the move there. What an application has left on the devices goes there too. After a block
+        that raises, that rest is back where it was, beside whoever is there; state that had the devices stays
+        saved for the job's next turn, since others may have been given them. Raises `WrongState` if that
+        cannot be.
         """
         async with self._operations.lock(job.job_id):
             await look(self._operations.backend, job.job_id)
@@ -38,12 +40,12 @@ class InProcess:
                 where = f"backend {mover.name} keeps the job's device state outside of its processes"
                 raise WrongState(f"{where}, so it would not be saved with them")
             if before is Context.RESIDENT:
-                result = await self._operations.run(job, Verb.SNAPSHOT, Context.SAVING, mover)
+                result = await self._operations.run(job, Verb.SNAPSHOT, Context.SAVING, mover, stop)
                 if not result.outcome.ok:
                     raise WrongState(result.outcome.error)
             suspended = job.context
             try:
-                await self._save_rest(job)
+                await self._save_rest(job, stop)
                 yield
             except BaseException:
                 if before is not Context.RESIDENT and job.context != suspended:
@@ -51,7 +53,7 @@ class InProcess:
                     self._know(job, suspended)
                 raise
 
-    async def _save_rest(self, job: Job) -> None:
+    async def _save_rest(self, job: Job, stop: Stop) -> None:
         """Save what an application has left on the devices. Raises `WrongState`."""
         suspended, rest = job.context, self._operations.look(job.job_id)
         if not suspended.in_app or rest is None or rest.state is not Context.RESIDENT:
@@ -60,7 +62,7 @@ class InProcess:
         if not backend.in_process:
             where = f"the application left {rest.bytes} bytes on its devices, which backend {backend.name}"
             raise WrongState(f"{where} would keep outside of its processes")
-        result = await self._operations.run(job, Verb.SNAPSHOT, Context.SAVING, backend)
+        result = await self._operations.run(job, Verb.SNAPSHOT, Context.SAVING, backend, stop)
         if not result.outcome.ok:
             self._know(job, suspended)
             raise WrongState(result.outcome.error)

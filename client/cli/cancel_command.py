@@ -15,10 +15,10 @@ from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 @click.option("-G", "--interleave-group", "group", help="The group, where the job is in several.")
 @source_options
 def cancel_operation(job: str, group: str | None, config: str | None, address: str | None) -> None:
-    """Stop the snapshot or restore of JOB that is under way, undo it, and say where its device state is then.
+    """Stop the snapshot, restore or drain of JOB under way, undo it, and say where its device state is then.
 
-    A job whose snapshot is stopped runs on; one whose restore is stopped stays saved. Who waits for the
-    devices keeps the place, and it is tried again after 5 seconds. What can only be waited for, such as a
+    A job whose snapshot or drain is stopped runs on; one whose restore is stopped stays saved. Who waits for
+    the devices keeps the place, and it is tried again after 5 seconds. What can only be waited for, such as a
     call of the driver, is undone when it has ended. For operators.
     """
     job_id = parse_job_id(job)

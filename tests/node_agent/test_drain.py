@@ -174,7 +174,7 @@ async def test_an_image_is_for_its_own_user_and_group_alone(
     ("dump", "reason"),
     [
         (f"{LOG}; exit 1", "Connected TCP socket"),
-        ("sleep 100", "gave no answer within 0.3 s and was killed"),
+        ("sleep 100", "gave no answer within 0.3 s and was ended"),
         ("kill -9 $$", "it gave no reason"),
     ],
 )
