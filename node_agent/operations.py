@@ -18,7 +18,7 @@ from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
 from slurm_interleave.node_agent.host_room import HostRoom, Room
 from slurm_interleave.node_agent.results import Result, Results, first_failure, gone, log_move, occupied
 from slurm_interleave.node_agent.state import Job, State
-from slurm_interleave.node_agent.waits import CANCELLED, Limit, Stop
+from slurm_interleave.node_agent.waits import CANCELLED, Limit, Stop, Stops
 
 log = logging.getLogger(__name__)
 ALREADY_RUNNING = "already-running"
@@ -53,7 +53,7 @@ class Operations:
         self._locks: dict[str, asyncio.Lock] = {}
         self._targets: dict[str, Target] = {}
         self._limits: dict[str, Limit] = {}  # of what is under way, by job
-        self._stops: dict[str, Stop] = {}  # of orders that are not done, by operation
+        self._stops = Stops()  # of orders that are not done
         self._waiting: list[tuple[str, str]] = []  # jobs and attempts with an order that waits for others
 
     def refresh(self, job: Job) -> JobContext:
@@ -108,14 +108,14 @@ class Operations:
         before = [known for number in after if (known := self.results.get(number)) is not None]
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.results.keep(operation, result)
-        stop = self._stops.setdefault(operation, Stop())
+        stop = self._stops.begin(operation)
         try:
             result.set_result(await self._order_after(before, verb, job_id, attempt, beside, stop))
         except Exception as error:  # noqa: BLE001 - whatever it is, the orchestrator waits for an answer
             self.results.forget(operation)
             result.set_result(self._broken(operation, job_id, error))
         finally:
-            del self._stops[operation]
+            self._stops.end(operation)
             result.cancel()  # without effect where it is there
         return result.result()
 
@@ -126,7 +126,7 @@ class Operations:
         """
         known = self.results.get(operation)
         if operation and not (known is not None and known.done()):
-            self._stops.setdefault(operation, Stop()).set()
+            self._stops.set(operation)
         elif not operation and job_id in self._targets:
             self._targets[job_id].stop.set()
 

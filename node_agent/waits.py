@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
 CANCELLED = "cancelled"
+_EARLY = 100
 
 
 class Stop(threading.Event):
@@ -35,6 +37,34 @@ class Stop(threading.Event):
             yield
         finally:
             self._told.remove(tell)
+
+
+class Stops:
+    """The stops of what is under way, by its id; of what is to come the last ids are remembered."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Stop] = {}
+        # What is stopped before it begins may never come, as what an earlier agent has done.
+        self.early: deque[str] = deque(maxlen=_EARLY)
+
+    def begin(self, name: str) -> Stop:
+        """Return the stop of what begins now."""
+        stop = self._live[name] = Stop()
+        if name in self.early:
+            self.early.remove(name)
+            stop.set()
+        return stop
+
+    def set(self, name: str) -> None:
+        """Stop what is under way, or is to come."""
+        if name in self._live:
+            self._live[name].set()
+        elif name not in self.early:
+            self.early.append(name)
+
+    def end(self, name: str) -> None:
+        """What began is over."""
+        del self._live[name]
 
 
 class Limit:

@@ -90,7 +90,7 @@ async def test_an_order_that_waits_its_turn_is_not_begun_once_it_is_cancelled(
     app: App, agent: Agent, orchestrator: FakeOrchestrator
 ) -> None:
     async def heard() -> bool:
-        return "1-2" in agent._operations._stops
+        return "1-2" in agent._operations._stops.early
 
     first = pb.Operate(operation_id="1-1", verb="SNAPSHOT", job_id="17")
     second = pb.Operate(operation_id="1-2", verb="RESTORE", job_id="17", after=["1-1"])
@@ -117,6 +117,22 @@ async def test_a_cancel_for_what_has_ended_or_is_not_known_changes_nothing(
         cancel(orchestrator, operation)
 
     assert (await orchestrator.asks("RESTORE", "17", "1-2")).ok
+
+
+async def test_cancels_of_operations_that_never_come_are_not_kept_for_good(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder)
+    for number in range(300):
+        agent._operations.cancel("17", f"9-{number}")
+
+    kept = list(agent._operations._stops.early)
+
+    assert 0 < len(kept) <= 100
+    late = await orchestrator.asks("SNAPSHOT", "17", kept[-1])
+    assert (late.ok, late.error) == (False, "cancelled before it began")
+    assert (await orchestrator.asks("SNAPSHOT", "17", "9-0")).ok
+    assert not {kept[-1], "9-0"} & {*agent._operations._stops.early}
 
 
 class Part(NoopBackend):
