@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,12 @@ class Helper:
             raise HelperUnusable(f"a helper cannot be started: {error}") from error
         finally:
             theirs.close()
-        return cls(process, *await asyncio.open_unix_connection(sock=ours, limit=_LINE))
+        try:
+            return cls(process, *await asyncio.open_unix_connection(sock=ours, limit=_LINE))
+        except BaseException:
+            ours.close()  # by that it ends
+            _reap(process)
+            raise
 
     async def ask(self, call: str, limit_s: float, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return its answer. Raises `HelperLost`."""
@@ -100,8 +106,10 @@ class Helper:
 
     async def ended(self) -> None:
         """Wait a little for its end."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             await asyncio.to_thread(self._process.wait, _AFTER_END_S)
+        except subprocess.TimeoutExpired:
+            _reap(self._process)
 
 
 class Helpers:
@@ -204,6 +212,11 @@ def _start(argv: list[str], end: int, lock: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv, stdin=end, stdout=end, cwd="/", env=environment(), pass_fds=(lock,), start_new_session=True
     )
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """Take the end of *process* from the kernel, whenever it comes: nobody else waits for it any more."""
+    threading.Thread(target=process.wait, name="reap", daemon=True).start()
 
 
 def _never() -> bool:

@@ -1,0 +1,78 @@
+"""Helper processes whose end nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.processes import wait_until
+from slurm_interleave.node_agent.backends.cuda import helpers
+from slurm_interleave.node_agent.backends.cuda.helpers import Helper
+
+SLEEPS = ["sleep", "1000"]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the pids of the helpers that are started."""
+    pids: list[int] = []
+    start = helpers._start
+
+    def noted(argv: list[str], end: int, lock: int) -> subprocess.Popen[bytes]:
+        process = start(argv, end, lock)
+        pids.append(process.pid)
+        return process
+
+    monkeypatch.setattr(helpers, "_start", noted)
+    monkeypatch.setattr(helpers, "_AFTER_END_S", 0.01)
+    return pids
+
+
+def is_reaped(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()  # a zombie is there
+
+
+async def left(lock: int) -> None:
+    """End a helper's last call without waiting for its end."""
+    helper = await Helper.start(SLEEPS, lock)
+    helper.release()
+    await helper.ended()
+
+
+async def cut_off(lock: int) -> None:
+    """Be cancelled in the moment when a helper was started."""
+
+    async def never(*_: Any, **__: Any) -> None:
+        raise asyncio.CancelledError
+
+    opened = asyncio.open_unix_connection
+    asyncio.open_unix_connection = never  # type: ignore[assignment]
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await Helper.start(SLEEPS, lock)
+    finally:
+        asyncio.open_unix_connection = opened
+
+
+@pytest.mark.parametrize("leave", [left, cut_off])
+async def test_a_helper_that_is_left_alone_is_reaped_when_it_ends(
+    started: list[int], tmp_path: Path, leave: Any
+) -> None:
+    with (tmp_path / "lock").open("w") as lock, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await leave(lock.fileno())
+        gc.collect()  # a Popen that is dropped while its process lives complains
+
+    [pid] = started
+    os.kill(pid, signal.SIGKILL)
+
+    assert await asyncio.to_thread(wait_until, partial(is_reaped, pid), 10)
