@@ -57,15 +57,20 @@ class Register:
             job.clients = (*living[1 - _CLIENTS_MAX :], process)
             self._state.save()
 
-    def asked(self, job: Job) -> None:
-        """A caller of v1alpha1 acquires: whoever else was there and has ended says nothing of him."""
+    def asked(self, job: Job) -> bool:
+        """A caller of v1alpha1 acquires: whoever else was there and has ended says nothing of him.
+
+        Tell whether all who were known to be there have ended.
+        """
         attempts = {one.attempt for one in self._state.jobs.values()}
         known = {attempt: there for attempt, there in self._callers.items() if attempt in attempts}
         self._callers = {job.attempt: frozenset(), **known}
-        if job.clients and not any(map(alive.is_alive, job.clients)):
-            job.clients, job.attendance = (), Attendance.UNKNOWN
-            self._state.save()
-            self._report(job)
+        if not job.clients or any(map(alive.is_alive, job.clients)):
+            return False
+        job.clients, job.attendance = (), Attendance.UNKNOWN
+        self._state.save()
+        self._report(job)
+        return True
 
     def unplugged(self, job: Job, pids: Sequence[int]) -> AbstractAsyncContextManager[None]:
         """Keep *pids* off the socket of *job* in the block: a connection cannot be saved with its process.

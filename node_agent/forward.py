@@ -42,11 +42,11 @@ class Forwarder(grpc.GenericRpcHandler):
         channel: grpc.aio.Channel,
         job: Job,
         registered: asyncio.Event,
-        asked: Callable[[], None] = lambda: None,
+        asked: Callable[[], bool] = lambda: False,
     ) -> None:
         """Call over *channel*, once *registered* says that the orchestrator knows *job*.
 
-        *asked* is told of each acquire.
+        *asked* is told of each acquire, and tells whether all have ended who were there before.
         """
         self._names = Names(job.request.group, job.request.role)
         self._asked = asked
@@ -76,7 +76,8 @@ class Forwarder(grpc.GenericRpcHandler):
     async def _acquire(self, name: str, asked: timeslice.AcquireRequest, context: Any) -> bytes:
         if name and not asked.group_id:
             return timeslice.AcquireResponse(success=True).SerializeToString()
-        self._asked()
+        if self._asked():
+            self._names.all_gone()
         named = (*self._metadata, (CALL_KEY, uuid.uuid4().hex))
         request = asked.SerializeToString()
         try:

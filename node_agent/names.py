@@ -60,6 +60,10 @@ class Names:
             return True
         return self._held <= {name} and (name == self._group or name in self._held)
 
+    def all_gone(self) -> None:
+        """Note that all processes have ended that acquired until now: they yield nothing any more."""
+        self._held.clear()
+
     def yielded(self, name: str) -> None:
         """Note a yield."""
         self._held.discard(name)

@@ -8,10 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from slurm_interleave.client.core.states import Attendance
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as pb
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as rpc
 from slurm_interleave.node_agent.agent import Agent
 from tests.node_agent.fakes import FakeOrchestrator, environment, start_job
 from tests.node_agent.test_attendance import end, process_of
@@ -24,7 +28,8 @@ from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as 
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as rpc
 channel = grpc.insecure_channel(sys.argv[1])
 stub = rpc.TimeSliceOrchestratorServiceStub(channel)
-stub.Acquire(pb.AcquireRequest(job_id=sys.argv[2], group_id="demo"))
+for name in sys.argv[4:]:
+    stub.Acquire(pb.AcquireRequest(job_id=sys.argv[2], group_id=name))
 print("granted", flush=True)
 if sys.argv[3] == "stays":
     sys.stdin.read()
@@ -41,15 +46,15 @@ def script(orchestrator: FakeOrchestrator) -> Iterator[None]:
         process.kill()
 
 
-def begun(address: str, how: str) -> Process:
+def begun(address: str, how: str, *names: str) -> Process:
     variables, pipe = {**os.environ, "INTERLEAVE_JOB_ID": JOB}, subprocess.PIPE
-    argv = [sys.executable, "-c", CALLER, address, JOB, how]
+    argv = [sys.executable, "-c", CALLER, address, JOB, how, *(names or ["demo"])]
     return subprocess.Popen(argv, env=variables, stdin=pipe, stdout=pipe)
 
 
-async def caller(folder: Path, how: str) -> Process:
-    """Return a process of the job that has been granted."""
-    started = begun(environment(folder, JOB)["TIMESLICE_ORCH_ADDR"], how)
+async def caller(folder: Path, how: str, *names: str) -> Process:
+    """Return a process of the job that has been granted *names*, or its group."""
+    started = begun(environment(folder, JOB)["TIMESLICE_ORCH_ADDR"], how, *names)
     assert started.stdout is not None
     assert await asyncio.to_thread(started.stdout.readline) == b"granted\n"
     return started
@@ -97,3 +102,35 @@ async def test_whoever_was_there_before_does_not_make_one_call_an_absence(
         pass
 
     assert await looked(agent) is Attendance.UNKNOWN
+
+
+async def test_a_name_that_a_process_held_which_is_gone_keeps_no_lease_of_the_next(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder, JOB)
+    with await caller(folder, "stays", "demo", "demo/sampler") as first:
+        assert await looked(agent) is Attendance.PRESENT
+        end(first)
+
+    async with grpc.aio.insecure_channel(environment(folder, JOB)["TIMESLICE_ORCH_ADDR"]) as channel:
+        stub: Any = rpc.TimeSliceOrchestratorServiceStub(channel)
+        await stub.Acquire(pb.AcquireRequest(job_id=JOB, group_id="demo"))
+        await stub.Yield(pb.YieldRequest(job_id=JOB, group_id="demo"))
+
+    assert orchestrator.yields.get_nowait()[0].group_id == "demo"
+
+
+async def test_a_name_that_a_living_process_holds_keeps_the_lease_that_another_yields(
+    agent: Agent, folder: Path, orchestrator: FakeOrchestrator
+) -> None:
+    await start_job(folder, JOB)
+    with await caller(folder, "stays", "demo/sampler") as first:
+        assert await looked(agent) is Attendance.PRESENT
+
+        async with grpc.aio.insecure_channel(environment(folder, JOB)["TIMESLICE_ORCH_ADDR"]) as channel:
+            stub: Any = rpc.TimeSliceOrchestratorServiceStub(channel)
+            await stub.Acquire(pb.AcquireRequest(job_id=JOB, group_id="demo"))
+            await stub.Yield(pb.YieldRequest(job_id=JOB, group_id="demo"))
+
+        assert orchestrator.yields.empty()
+        end(first)
