@@ -27,5 +27,8 @@ def cancel_operation(job: str, group: str | None, config: str | None, address: s
         if not groups:
             raise NotRegistered(f"job {job_id} is in no group; see: interleave status")
         for name in groups:
-            for context in link.cancel_operation(job_id, name):
+            contexts = link.cancel_operation(job_id, name)
+            if not contexts:
+                click.echo(f"job {job_id}: it has left its nodes, so nothing is left to be stopped")
+            for context in contexts:
                 click.echo(f"job {job_id}: on node {context.node}: {context.state}")

@@ -271,6 +271,14 @@ def test_cancel_operation_says_where_the_state_is_then(call: Call, orchestrator:
     assert stranger.err == "interleave: error: job 99 is in no group; see: interleave status\n"
 
 
+def test_a_cancel_too_late_for_a_drain_says_so(call: Call, orchestrator: GivenOrchestrator) -> None:
+    orchestrator.contexts = []
+
+    done = call(main, "cancel-operation", "19", "--interleave-group", "demo")
+
+    assert done.lines == ["job 19: it has left its nodes, so nothing is left to be stopped"]
+
+
 def test_clear_with_keep_loses_nothing(call: Call, orchestrator: GivenOrchestrator) -> None:
     done = call(main, "clear", "17", "--interleave-group", "demo", "--keep")
 
