@@ -96,7 +96,7 @@ class Agent:
         self.register = Register(state, self._operations.look, self._jobs.report, config.job_folder)
         self._drains.unplugged = self.register.unplugged
         self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self.register.notice)
-        self._users = Users(state, backend, self._link, config.watch_s)
+        self._users = Users(state, self._operations, self._link, config.watch_s, jobs.report)
         self.ready, self.metrics_port = asyncio.Event(), 0  # the port is there once it is ready
         self._reservations = Reservations(state, self._ask_for_devices)
         self._told: dict[str, Job] = {}
@@ -217,7 +217,7 @@ class Agent:
             case "drain":
                 self._spawn(self._drains.save(order.drain))
             case "stop":
-                self._spawn(asyncio.to_thread(self._users.stop, order.stop))
+                self._spawn(self._users.stop(order.stop))
             case _:
                 for chain in _chains(order.operate):
                     self._spawn(self._operate(chain))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent import processes
-from slurm_interleave.node_agent.backends.protocol import Backend, User
-from slurm_interleave.node_agent.contexts import is_left_by_app
+from slurm_interleave.node_agent.backends.protocol import User
+from slurm_interleave.node_agent.contexts import Outcome, Verb, is_left_by_app, on_order
 from slurm_interleave.node_agent.link import Link
-from slurm_interleave.node_agent.state import State
+from slurm_interleave.node_agent.operations import Operations
+from slurm_interleave.node_agent.state import Job, State
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +24,19 @@ log = logging.getLogger(__name__)
 class Users:
     """Looks at the users of all devices every *every_s* seconds."""
 
-    def __init__(self, state: State, backend: Backend, link: Link, every_s: float) -> None:
-        """Say what is seen through *link*."""
+    def __init__(
+        self,
+        state: State,
+        operations: Operations,
+        link: Link,
+        every_s: float,
+        report: Callable[[Job], None],
+    ) -> None:
+        """Say what is seen through *link*; *report* tells the orchestrator where a job's state is."""
         self._state = state
-        self._backend = backend
+        self._operations = operations
+        self._backend = operations.backend
+        self._report = report
         self._link = link
         self._every_s = every_s
         self._said = False  # that somebody is there
@@ -50,28 +61,57 @@ class Users:
             self._link.send(pb.AgentMessage(uses=pb.Uses(uses=uses)))
         self._said = bool(uses)
 
-    def stop(self, order: pb.Stop) -> None:
-        """Kill a trespasser, if it still is a process of that job."""
+    async def stop(self, order: pb.Stop) -> None:
+        """Kill a trespasser, if it still is a process of that job.
+
+        Where it must be saved before, that is done; if it fails, the process is left alone. In both cases,
+        and after an `OSError`, the order comes again while the process is there.
+        """
         job = self._state.jobs.get(order.job_id)
         if job is None or job.attempt != order.attempt or job.ended:
             return
         try:
-            self._kill(order)
+            descriptor = await asyncio.to_thread(self._open, order)
         except ProcessLookupError:
-            pass
-        except OSError as error:  # the order comes again while the process is there
+            return
+        except OSError as error:
             log.warning("users.blind", extra={"reason": str(error)})
+            return
+        try:
+            why = await self._saved(job) if self._backend.saves_to_kill else ""
+            said = {"job": order.job_id, "pid": order.pid}
+            if why:
+                log.warning("trespass.spared", extra={**said, "reason": why})
+                return
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                log.warning("trespass.killed", extra=said)
+        finally:
+            os.close(descriptor)
 
-    def _kill(self, order: pb.Stop) -> None:
+    def _open(self, order: pb.Stop) -> int:
+        """Return a descriptor of the trespasser. Raises `ProcessLookupError` if it is not one, `OSError`."""
         descriptor = os.pidfd_open(order.pid)
         try:
             # The descriptor is this process's for ever; so what is checked now is what is killed.
             users = [user for user in self._backend.users() if user.pid == order.pid]
             if any(owner(user, self._uids(), self._registered()) == order.job_id for user in users):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                log.warning("trespass.killed", extra={"job": order.job_id, "pid": order.pid})
-        finally:
+                return descriptor
+            raise ProcessLookupError
+        except BaseException:
             os.close(descriptor)
+            raise
+
+    async def _saved(self, job: Job) -> str:
+        """Take the job's state off the devices; return why that failed."""
+        operations = self._operations
+        async with operations.lock(job.job_id):
+            decision = on_order(operations.refresh(job), Verb.SNAPSHOT)
+            if isinstance(decision, Outcome):
+                return decision.error
+            result = await operations.run(job, Verb.SNAPSHOT, decision.during, self._backend)
+        self._report(job)
+        return result.outcome.error
 
     def _uids(self) -> dict[str, int]:
         return {job.job_id: job.request.uid for job in self._state.jobs.values() if not job.ended}

@@ -133,6 +133,8 @@ class Backend(Mover, Protocol):
     keeps_bytes: int = 0
     # Whether a process whose state is saved stands still where it uses a device next, until that is back.
     pauses: ClassVar[bool] = False
+    # Whether a process whose state was brought back must be saved again before it is killed.
+    saves_to_kill: bool = False
     settles_s: float = 0.0  # how long memory that was freed may take to be seen as free
 
     def devices(self) -> list[Device]:

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.config import AgentConfig
 from tests.cuda.conftest import running
 from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, hook, start_job
 from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
+from tests.stub_driver.stub import Process as Rank
 
 
 async def test_two_jobs_take_turns_on_a_device(
@@ -126,3 +130,62 @@ def test_an_agent_on_a_node_that_cannot_serve_ends_with_the_reasons(stub: Stub, 
     )
     assert "no_persistence_mode: " in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+async def trespassing(agent: Agent, stub: Stub, folder: Path, orchestrator: FakeOrchestrator) -> Rank:
+    """Return a process that was restored and has memory on a device, as the agent has seen."""
+    await start_job(folder, "17", devices=[0])
+    rank = await asyncio.to_thread(stub.start, "17", "0:2")
+    rank.ask("hash")
+    assert (await orchestrator.asks("SNAPSHOT", "17", "op1")).ok
+    assert (await orchestrator.asks("RESTORE", "17", "op2")).ok
+
+    async def seen() -> bool:
+        return any(user.pid == rank.pid for user in agent._backend.users())
+
+    await eventually(seen)
+    return rank
+
+
+def kill(agent: Agent, orchestrator: FakeOrchestrator, rank: Rank) -> None:
+    attempt = agent._state.jobs["17"].attempt
+    orchestrator.orders(stop=pb.Stop(job_id="17", attempt=attempt, pid=rank.pid))
+
+
+@pytest.mark.parametrize(("driver", "state"), [("595.71.05", CHECKPOINTED), ("580.95.05", RUNNING)])
+async def test_a_trespasser_is_saved_before_it_is_killed_where_the_host_would_hang_else(
+    stub: Stub, folder: Path, where: AgentConfig, orchestrator: FakeOrchestrator, driver: str, state: int
+) -> None:
+    stub.set(driver=driver)
+    async with running(where) as agent:
+        rank = await trespassing(agent, stub, folder, orchestrator)
+
+        kill(agent, orchestrator, rank)
+
+        assert await asyncio.to_thread(rank.popen.wait, 20) == -signal.SIGKILL
+        assert stub.state(rank.pid) == state
+
+
+async def test_a_trespasser_that_cannot_be_saved_is_spared_where_the_host_would_hang_else(
+    stub: Stub,
+    folder: Path,
+    where: AgentConfig,
+    orchestrator: FakeOrchestrator,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def spared() -> bool:
+        return "trespass.spared" in caplog.messages
+
+    stub.set(driver="595.71.05")
+    async with running(where) as agent:
+        rank = await trespassing(agent, stub, folder, orchestrator)
+        before = rank.ask("hash")
+        stub.fault("lock", 600, pid=rank.pid)
+
+        kill(agent, orchestrator, rank)
+        await eventually(spared)
+
+        assert rank.ask("hash") == before
+        kill(agent, orchestrator, rank)
+        assert await asyncio.to_thread(rank.popen.wait, 20) == -signal.SIGKILL
+        assert stub.state(rank.pid) == CHECKPOINTED

@@ -60,6 +60,7 @@ class CudaBackend(Backend):
             self.in_process, self.charge = False, Charge.NODE  # type: ignore[misc]  # of this node
         self.keeps_bytes = config.app_keeps_bytes
         self.settles_s = config.release_timeout_s
+        self.saves_to_kill = requirements.saves_to_kill(facts)
         self._config = config
         self._owners = owners
         self._helpers = Helpers(command, 2 * len(gpus) + 1, state_dir / "cuda.helpers")

@@ -99,6 +99,11 @@ def refusals(facts: Facts, *, stores: bool = False) -> list[Reason]:
     return found
 
 
+def saves_to_kill(facts: Facts) -> bool:
+    """Tell whether a process that was restored is to be saved before it is killed (cuda-checkpoint#53)."""
+    return _version(facts.driver)[:1] == (595,)
+
+
 def cautions(facts: Facts) -> list[Reason]:
     """Return what may go wrong here, to be told and not refused."""
     found = []
@@ -116,7 +121,7 @@ def cautions(facts: Facts) -> list[Reason]:
             f"driver {facts.driver} cannot save a process that uses NVML, as PyTorch does: 570 or later can"
         )
         found.append(Reason("no_nvml_in_jobs", text))
-    if _version(facts.driver)[:1] == (595,):
+    if saves_to_kill(facts):
         text = "killing a restored job can hang the host on driver 595: use 580, or 610 and later"
         found.append(Reason("driver_595", text))
     return found
