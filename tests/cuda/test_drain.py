@@ -27,6 +27,7 @@ from slurm_interleave.node_agent.in_process import InProcess
 from slurm_interleave.node_agent.job_processes import Owner
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
+from slurm_interleave.node_agent.waits import Stop
 from tests.cuda.conftest import CONFIG
 from tests.lab.test_drain import CRIU, NOT_HERE, PROGRAM
 from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
@@ -106,7 +107,7 @@ class Nodes:
         self.in_process = InProcess(self.state, self.operations)
 
     async def dumped(self) -> tuple[JobContext, dict[str, Any]]:
-        async with self.in_process.holding(self.job):
+        async with self.in_process.holding(self.job, Stop()):
             return self.job.context, self.backend.carried("17")
 
 
@@ -133,6 +134,27 @@ async def test_a_job_is_saved_by_the_driver_before_its_processes_are(here: Nodes
     assert carried["bytes"] == {stub.uuids[0]: 3 * MIB}
 
 
+async def test_a_drain_that_is_cancelled_while_the_driver_saves_leaves_the_job_on_its_devices(
+    here: Nodes, stub: Stub
+) -> None:
+    rank, stop = await asyncio.to_thread(stub.start, "17", "0:3"), Stop()
+    before = rank.ask("hash")
+    stub.fault("checkpoint", 0, pid=rank.pid, delay_ms=500)
+
+    async def held() -> None:
+        async with here.in_process.holding(here.job, stop):
+            raise AssertionError("it was not cancelled")
+
+    holding = asyncio.create_task(held())
+    await asyncio.to_thread(stub.wait_until_asked, "checkpoint", rank.pid)
+    stop.set()
+
+    with pytest.raises(WrongState, match="cancelled"):
+        await holding
+    assert (here.job.context.state, stub.state(rank.pid)) == (Context.RESIDENT, RUNNING)
+    assert rank.ask("hash") == before
+
+
 async def test_a_job_whose_processes_cannot_be_saved_has_its_state_at_its_next_turn(
     here: Nodes, stub: Stub
 ) -> None:
@@ -140,7 +162,7 @@ async def test_a_job_whose_processes_cannot_be_saved_has_its_state_at_its_next_t
     before = rank.ask("hash")
 
     with pytest.raises(RuntimeError, match="criu"):
-        async with here.in_process.holding(here.job):
+        async with here.in_process.holding(here.job, Stop()):
             raise RuntimeError("criu")
     known, on_device = here.job.context.state, stub.state(rank.pid) == RUNNING
     result = await here.operations.order("1-1", Verb.RESTORE, "17", "a")
@@ -163,7 +185,7 @@ async def test_what_a_suspended_application_left_is_saved_too_and_undone_too(
     seen: list[Any] = []
 
     async def fails() -> None:
-        async with node.in_process.holding(node.job):
+        async with node.in_process.holding(node.job, Stop()):
             seen.extend((stub.state(rank.pid), node.job.context))
             raise RuntimeError("criu")
 
