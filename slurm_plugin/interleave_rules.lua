@@ -240,9 +240,18 @@ local PLACED = {
     { "tres_per_node", "the GRES" },
     { "tres_per_job", "--gpus" },
     { "tres_per_task", "--gpus-per-task" },
+    { "tres_per_socket", "--gpus-per-socket" },
     { "req_nodes", "the nodes" },
+    { "exc_nodes", "the excluded nodes" }, -- the pin of a heterogeneous job's first component
+    { "min_nodes", "the number of nodes" },
+    { "max_nodes", "the number of nodes" },
     { "admin_comment", "the admin comment" },
 }
+
+--- True where a change names *field*, be it to make it empty: what it leaves as it is is nil, or NO_VAL.
+local function changed(job, field)
+    return job[field] ~= nil and job[field] ~= request.NO_VAL
+end
 
 --- Why a job's memory may not become what the change *job* says, or nil: its saved state must fit.
 local function refused_memory(job, record)
@@ -263,7 +272,7 @@ function rules.refuse_change(job, record, uid)
         return rules.refuse_stranger(job)
     end
     for _, case in ipairs(PLACED) do
-        if job[case[1]] and job[case[1]] ~= "" then
+        if changed(job, case[1]) then
             return case[2] .. " of an interleaved job cannot be changed"
         end
     end

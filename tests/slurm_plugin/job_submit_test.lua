@@ -29,9 +29,23 @@ end
 tests["its user cannot change where an interleaved job runs"] = function()
     for field, word in pairs({
         admin_comment = "admin comment", partition = "partition", tres_per_node = "GRES", req_nodes = "nodes",
-        tres_per_job = "--gpus", tres_per_task = "--gpus-per-task",
+        exc_nodes = "excluded nodes", tres_per_job = "--gpus", tres_per_task = "--gpus-per-task",
+        tres_per_socket = "--gpus-per-socket",
     }) do
-        contains(rules.refuse_change(job({ [field] = "x" }), PLACED, USER), word)
+        for _, record in ipairs({ HELD, PLACED }) do
+            contains(rules.refuse_change(job({ [field] = "x" }), record, USER), word)
+            contains(rules.refuse_change(job({ [field] = "" }), record, USER), word)
+        end
+    end
+end
+
+tests["its user cannot change on how many nodes an interleaved job runs"] = function()
+    local INFINITE = 4294967295
+    for _, change in ipairs({ { min_nodes = 2, max_nodes = 2 }, { min_nodes = 0 }, { max_nodes = INFINITE } }) do
+        contains(rules.refuse_change(job(change), HELD, USER), "the number of nodes")
+        contains(rules.refuse_change(job(change), PLACED, USER), "the number of nodes")
+        equal(rules.refuse_change(job(change), PLACED, 0), nil)
+        equal(rules.refuse_change(job(change), {}, USER), nil)
     end
 end
 
