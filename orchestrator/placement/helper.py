@@ -96,14 +96,15 @@ class PlacementHelper:
         with self._reports.of("gres"):
             await self.audit.look(jobs, book.values())
         await self._requeue_faulted(job for job, _ in jobs.values())
-        shut = await self._closed_nodes(jobs)
+        states = await self._node_states(jobs)
+        shut = closed(states)
         lost = shut | self._away_nodes(book)
         todo = Todo()
         for job_id, (job, comment) in jobs.items():
             if job_id in book and _waits(job, comment) and lost & set(book[job_id].nodes):
                 await self._displace(job, comment, book)
             elif job_id in book:
-                await self._repair(Seated(book[job_id], job, comment), todo)
+                await self._repair(Seated(book[job_id], job, comment), frozenset(states), todo)
             else:
                 await self._recover(job, comment, book)
         await self._place_waiting(jobs, book, lost, shut, todo)
@@ -192,10 +193,10 @@ class PlacementHelper:
         nodes = {node for placement in book.values() for node in placement.nodes}
         return self._away.update(nodes, [node.name for node in self._fleet.nodes()])
 
-    async def _closed_nodes(self, jobs: Jobs) -> frozenset[str]:
-        """Return the nodes on which Slurm starts no job; it is asked only where a job waits."""
+    async def _node_states(self, jobs: Jobs) -> Mapping[str, str]:
+        """Return the states of all nodes; Slurm is asked only where a job waits."""
         waits = any(_waits(job, comment) for job, comment in jobs.values())
-        return closed(await self._slurm.node_states()) if waits else frozenset()
+        return await self._slurm.node_states() if waits else {}
 
     async def _displace(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Take a job that has not started off a node that is lost; a later round places it again."""
@@ -214,10 +215,13 @@ class PlacementHelper:
         if not job.held:
             await self._slurm.hold(job.name)
 
-    async def _repair(self, seated: Seated, todo: Todo) -> None:
-        """Find what a crash or a failure left undone: the job has its place but does not know."""
+    async def _repair(self, seated: Seated, every: frozenset[str], todo: Todo) -> None:
+        """Find what a crash or a failure left undone: the job has its place but does not know.
+
+        *every* is all nodes, where a job waits.
+        """
         placement, job, comment = seated.placement, seated.job, seated.comment
-        if job.startable and self._was_moved(job, placement):
+        if job.startable and self._was_moved(job, placement, every):
             # By an administrator; its place is kept, and it gets its pin again in the next round.
             with self._reports.of(job.job_id):
                 await self._hold(job, comment)
@@ -228,13 +232,14 @@ class PlacementHelper:
         else:
             todo.place.append(replace(seated, pinned=comment == comment.placed(placement)))
 
-    def _was_moved(self, job: SlurmJob, placement: Placement) -> bool:
+    def _was_moved(self, job: SlurmJob, placement: Placement, every: frozenset[str]) -> bool:
         """Tell whether a job would start elsewhere; only once if its pin reads otherwise than it was set."""
-        if not _moved(job, placement):
+        if not _moved(job, placement, every):
             self._put_back.pop(job.job_id, None)
             return False
-        before, self._put_back[job.job_id] = self._put_back.get(job.job_id), (job.pinned, job.gres)
-        return before != (job.pinned, job.gres)
+        pin = (job.pinned, job.excluded, job.gres, job.max_nodes)
+        before, self._put_back[job.job_id] = self._put_back.get(job.job_id), pin
+        return before != pin
 
     async def _recover(self, job: SlurmJob, comment: AdminComment, book: dict[str, Placement]) -> None:
         """Treat a job that the book does not know: take over one that runs, hold one that could start."""
@@ -257,8 +262,11 @@ def _waits(job: SlurmJob, comment: AdminComment) -> bool:
     return job.startable or (job.held and comment.state != RELEASED)
 
 
-def _moved(job: SlurmJob, placement: Placement) -> bool:
-    """True for a job that would start elsewhere than it is to."""
-    nodes = None if job.leads or job.pinned is None else set(job.pinned)
-    gres = frozenset(gres_request(placement).split(","))
-    return nodes not in (None, set(placement.nodes)) or job.gres not in (None, gres)
+def _moved(job: SlurmJob, placement: Placement, every: frozenset[str]) -> bool:
+    """True for a job that would start elsewhere than it is to; *every* is all nodes."""
+    place, gres = frozenset(placement.nodes), frozenset(gres_request(placement).split(","))
+    if job.leads:  # pinned by what it excludes
+        elsewhere = (every | place).difference(job.excluded) != place
+    else:
+        elsewhere = job.pinned is not None and set(job.pinned) != place
+    return elsewhere or job.gres not in (None, gres) or job.max_nodes not in (0, len(place))

@@ -110,8 +110,9 @@ def fields(placement: Placement) -> dict[str, str]:
 
 
 def _pin(one: Seated) -> Asked:
-    text = format_comment(one.comment.placed(one.placement))
-    return one.job.job_id, Update(one.job.name, text, one.placement.nodes, gres_request(one.placement))
+    text, nodes = format_comment(one.comment.placed(one.placement)), one.placement.nodes
+    count = 0 if one.job.max_nodes in (0, len(nodes)) else len(nodes)
+    return one.job.job_id, Update(one.job.name, text, nodes, gres_request(one.placement), count)
 
 
 def _portions(items: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -60,6 +60,8 @@ class Update:
     """The only ones that it may have; empty: as it is."""
     gres: str = ""
     """What it asks for on each node; empty: as it is."""
+    count: int = 0
+    """How many nodes it has; 0: as it is."""
 
 
 class Slurm(Protocol):

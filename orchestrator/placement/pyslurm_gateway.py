@@ -19,7 +19,7 @@ class Pyslurm:
 
     pyslurm 25.11 changes jobs by number alone, so a task of an array and the first component of a
     heterogeneous job are left to the commands. So are an empty list of nodes, which it leaves out of the
-    request, and the GRES in use, which it has by accounting's TRES and not by type.
+    request, a number of nodes, and the GRES in use, which it has by accounting's TRES and not by type.
     """
 
     def __init__(self, worker: Worker, commands: SlurmCommands) -> None:
@@ -39,7 +39,7 @@ class Pyslurm:
         """Change jobs, each once; return, by name, why that failed. Raises nothing."""
         failed: dict[str, SlurmFailed] = {}
         for one in updates:
-            if one.name.isdecimal():
+            if one.name.isdecimal() and not one.count:
                 failed |= await self._each("update", one.name, _change(one))
             else:
                 failed |= await self._commands.update([one])

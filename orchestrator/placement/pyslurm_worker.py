@@ -54,6 +54,7 @@ def slurm_job(job: Any) -> SlurmJob:
         tasks_at_once=max(_number(job.array_tasks_parallel), 0),
         heterogeneous=str(job.heterogeneous_id or ""),
         excluded=expand(job.excluded_nodes or ""),
+        max_nodes=max(_number(job.max_nodes), 0),
         pinned=expand(job.required_nodes or ""),
         constraint=",".join(job.constraints or ()),
         gres=frozenset(

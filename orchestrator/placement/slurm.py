@@ -61,6 +61,7 @@ class SlurmCommands:
             except SlurmFailed as error:
                 failed[one.name] = error
                 continue
+            what += [f"NumNodes={one.count}-{one.count}"] if one.count else []
             what += [f"Gres={one.gres}"] if one.gres else []
             changes.append(
                 (one.name, ("update", f"JobId={one.name}", *what, f"AdminComment={one.admin_comment}"))

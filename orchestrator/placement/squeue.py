@@ -49,6 +49,8 @@ class SlurmJob:
     """The id of the heterogeneous job that it is a component of, which is that of the first one."""
     excluded: tuple[str, ...] = ()
     """Nodes that it must not have."""
+    max_nodes: int = 0
+    """How many nodes it may have; 0 if Slurm does not say."""
     pinned: tuple[str, ...] | None = None
     """Nodes that it must have; None if Slurm does not say."""
     constraint: str = ""
@@ -160,6 +162,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         tasks_at_once=max(_number(record.get("array_max_tasks")), 0),
         heterogeneous=str(heterogeneous) if heterogeneous > 0 else "",
         excluded=expand(str(record.get("excluded_nodes") or "")),
+        max_nodes=max(_number(record.get("max_nodes")), 0),
         pinned=_optional(record, "required_nodes", expand),
         constraint=str(record.get("features") or ""),
         gres=_optional(record, "tres_per_node", _gres),

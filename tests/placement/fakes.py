@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -44,8 +44,8 @@ class Pin:
 class FakeSlurm:
     """Holds, pins, releases and requeues jobs as slurmctld does; a job starts when it is released."""
 
-    def __init__(self, steps: Steps | None = None) -> None:
-        self.steps = steps or Steps()
+    def __init__(self, steps: Steps | None = None, nodes: Iterable[str] = ()) -> None:
+        self.steps, self.nodes = steps or Steps(), frozenset(nodes)
         self.queue: dict[str, SlurmJob] = {}
         self.pins: dict[str, Pin] = {}
         self.down = False
@@ -60,7 +60,9 @@ class FakeSlurm:
 
     def submit(self, job_id: str, group: str = "demo", nodes: int = 1, devices: int = 1) -> None:
         comment = HELD.format(group=group, nodes=nodes, devices=devices)
-        self.queue[job_id] = SlurmJob(job_id, frozenset({"PENDING"}), 0, "JobHeldUser", comment, ())
+        self.queue[job_id] = SlurmJob(
+            job_id, frozenset({"PENDING"}), 0, "JobHeldUser", comment, (), max_nodes=nodes
+        )
 
     def submit_array(self, job_id: str, tasks: str, at_once: int = 0, **asked: Any) -> None:
         self.submit(job_id, **asked)
@@ -113,18 +115,21 @@ class FakeSlurm:
         self.change(job_id, admin_comment=update.admin_comment)
         if update.nodes:
             self.pins[job_id] = Pin(update.nodes, update.gres)
-            pinned = None if update.name.endswith("+0") else update.nodes
             written = self.writes_gres or frozenset(update.gres.split(","))
-            self.change(job_id, pinned=pinned, gres=written)
+            self.change(job_id, gres=written, max_nodes=update.count or self.queue[job_id].max_nodes)
+            if update.name.endswith("+0"):
+                self.change(job_id, pinned=None, excluded=tuple(sorted(self.nodes.difference(update.nodes))))
+            else:
+                self.change(job_id, pinned=update.nodes)
 
     async def unpin(self, name: str) -> None:
         job_id = self._find(name)
         self.steps.step(f"unpin {job_id}")
         self.pins[job_id] = Pin((), self.pins[job_id].gres)
-        self.change(job_id, pinned=())
+        self.change(job_id, **({"excluded": ()} if name.endswith("+0") else {"pinned": ()}))
 
     async def node_states(self) -> dict[str, str]:
-        return dict.fromkeys(self.nodes_down, "down*") | self.other_states
+        return dict.fromkeys(self.nodes, "idle") | dict.fromkeys(self.nodes_down, "down*") | self.other_states
 
     async def traits(self) -> dict[str, Traits]:
         self.traits_asked += 1

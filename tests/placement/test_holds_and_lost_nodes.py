@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_interleave.orchestrator.placement.plan import Node
 from tests.placement.fakes import Crash
 from tests.placement.world import CONFIG, N1, N2, World
 
@@ -215,7 +216,14 @@ async def test_a_pin_of_ours_is_no_wish_of_the_user(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "moved", [{"pinned": ("n2",)}, {"pinned": ()}, {"gres": frozenset({"ilva:g1:1"})}, {"gres": frozenset()}]
+    "moved",
+    [
+        {"pinned": ("n2",)},
+        {"pinned": ()},
+        {"gres": frozenset({"ilva:g1:1"})},
+        {"gres": frozenset()},
+        {"max_nodes": 2},
+    ],
 )
 async def test_a_job_that_an_administrator_moved_is_held_and_put_back_into_its_place(
     world: World, moved: dict[str, object]
@@ -231,6 +239,42 @@ async def test_a_job_that_an_administrator_moved_is_held_and_put_back_into_its_p
 
     assert world.slurm.queue["1"].started
     assert (world.slurm.pins["1"].nodes, world.slurm.queue["1"].gres) == (("n1",), frozenset({"ilva:g0:1"}))
+    assert world.slurm.queue["1"].max_nodes == 1
+
+
+async def test_a_job_whose_number_of_nodes_changed_before_it_had_a_place_gets_that_which_it_asked_for(
+    world: World,
+) -> None:
+    world.slurm.submit("1")
+    world.slurm.change("1", max_nodes=2)
+
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].max_nodes == len(world.book.kept["1"].nodes) == 1
+
+
+@pytest.mark.parametrize("excluded", [("n1",), (), ("n1", "n2"), ("n2", "n3")])
+async def test_a_first_component_whose_excluded_nodes_were_changed_is_put_back_into_its_place(
+    excluded: tuple[str, ...],
+) -> None:
+    world = World(N1, N2, Node("n3", (0, 1)))
+    world.slurm.submit_parts(("1", "train"), ("2", "sample"))
+    await world.helper.round()
+    for job_id in ("1", "2"):
+        world.slurm.put_back(job_id)
+    done = list(world.steps.done)
+    await world.helper.round()
+    assert world.steps.done == done
+
+    world.slurm.change("1", excluded=excluded)
+    await world.helper.round()
+    moved = set(excluded) != {"n2", "n3"}
+    assert world.slurm.queue["1"].held == moved
+    await world.helper.round()
+
+    assert world.slurm.queue["1"].started == moved
+    assert world.slurm.queue["1"].excluded == ("n2", "n3")
+    assert world.book.kept["1"].nodes == ("n1",)
 
 
 async def test_a_job_whose_pin_slurm_writes_otherwise_is_put_back_once(world: World) -> None:

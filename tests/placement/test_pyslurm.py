@@ -28,6 +28,7 @@ HELD = {
     "account": "physics",
     "requeue_count": 0,
     "required_nodes": "n[1-2]",
+    "max_nodes": 2,
     "gres_per_node": {"gres/ilva:g0": 1, "gres/ilva:g1": 1},
 }
 
@@ -124,6 +125,7 @@ async def test_a_job_is_read_as_squeue_would_have_it(chosen: Gateway) -> None:
         NOTE,
         (),
         account="physics",
+        max_nodes=2,
         pinned=("n1", "n2"),
         gres=frozenset({"ilva:g0:1", "ilva:g1:1"}),
     )
@@ -209,6 +211,7 @@ async def test_what_pyslurm_can_change_it_changes_and_the_commands_do_the_rest(
     await slurm.update([Update("17_3", "placed", ("n1",), "ilva:g0:1"), Update("17_4", "x")])
     await slurm.release(["17_3"])
     await slurm.unpin("17")
+    await slurm.update([Update("17", "x", ("n1",), count=1)])
 
     change = {"required_nodes": ["n1"], "gres_per_node": "ilva:g0:1", "admin_comment": "placed"}
     assert site.told_pyslurm == [
@@ -223,6 +226,7 @@ async def test_what_pyslurm_can_change_it_changes_and_the_commands_do_the_rest(
         "update JobId=17_4 AdminComment=x",
         "release 17_3",
         "update JobId=17 ReqNodeList=",
+        "update JobId=17 ReqNodeList=n1 NumNodes=1-1 AdminComment=x",
     ]
 
 

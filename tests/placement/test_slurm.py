@@ -43,6 +43,14 @@ async def test_the_values_reach_scontrol_as_arguments_whatever_they_hold(program
     ]
 
 
+async def test_a_number_of_nodes_is_set_where_it_is_named(programs: Path) -> None:
+    put(programs / "scontrol", f'printf "%s\n" "$@" > {programs}/seen')
+
+    assert await SlurmCommands().update([Update("17", "$", ("n1", "n2"), "ilva:g0:1", count=2)]) == {}
+
+    assert "NumNodes=2-2" in (programs / "seen").read_text().splitlines()
+
+
 async def test_the_state_of_a_node_is_what_sinfo_says_of_it_in_any_partition(programs: Path) -> None:
     put(programs / "sinfo", 'printf "%s\\n" "n1 idle" "n2 down*" "n2 down*" "n3 DRAINED" ""')
 

@@ -17,8 +17,9 @@ class World:
 
     def __init__(self, *nodes: Node, config: PlacementConfig = CONFIG, advice: Advice | None = None) -> None:
         self.steps, self.config, self.advice = Steps(), config, advice or Advice()
-        self.slurm, self.book = FakeSlurm(self.steps), FakeBook(self.steps)
-        self.fleet = FakeFleet(*(nodes or (N1, N2)), steps=self.steps)
+        nodes = nodes or (N1, N2)
+        self.slurm = FakeSlurm(self.steps, [node.name for node in nodes])
+        self.book, self.fleet = FakeBook(self.steps), FakeFleet(*nodes, steps=self.steps)
         self.members = FakeMembers()
         self.over: list[str] = []  # jobs that are to be accounted for
         self.now = 0.0

@@ -107,16 +107,39 @@ def test_trainer_and_sampler_of_one_job_take_turns_each_in_a_group_of_its_own(cl
     assert not violations(cluster)
 
 
-def test_a_pin_that_an_administrator_changed_is_put_right_before_the_job_starts(cluster: Cluster) -> None:
+def has_its_place(cluster: Cluster, job: str) -> bool:
+    return ";state=released" in cluster.job(job).get("AdminComment", "")
+
+
+@pytest.mark.parametrize("change", ["ReqNodeList={other}", "NumNodes=2-2"])
+def test_a_pin_that_an_administrator_changed_is_put_right_before_the_job_starts(
+    cluster: Cluster, change: str
+) -> None:
     job = cluster.sbatch(["env"], group="moved", gres="gpu:1", options=["--begin=now+6"])
-    assert wait_until(lambda: "state=released" in cluster.job(job).get("AdminComment", ""), 20)
+    assert wait_until(lambda: has_its_place(cluster, job), 20)
     node = cluster.job(job)["ReqNodeList"]
     other = "n2" if node == "n1" else "n1"
-    cluster.command("scontrol", "update", f"JobId={job}", f"ReqNodeList={other}")
+    cluster.command("scontrol", "update", f"JobId={job}", change.format(other=other))
 
     cluster.wait(job)
 
-    assert cluster.job(job)["NodeList"] == node
+    assert (cluster.job(job)["NodeList"], cluster.job(job)["NumNodes"]) == (node, "1")
+
+
+def test_what_an_administrator_made_a_first_component_exclude_is_put_right_before_it_starts(
+    cluster: Cluster,
+) -> None:
+    part = ("--begin=now+1hour", "--output=/dev/null", "--gres=gpu:1")
+    parts = (*part, "--interleave-group=lead", ":", *part, "--interleave-group=follow")
+    job = cluster.command("sbatch", "--parsable", *parts, "--wrap=true").strip()
+    lead = f"{job}+0"
+    assert wait_until(lambda: has_its_place(cluster, lead), 20)
+    excluded = cluster.job(lead)["ExcNodeList"]
+
+    for change in ("ExcNodeList=n1,n2", "ExcNodeList="):
+        cluster.command("scontrol", "update", f"JobId={lead}", change)
+        assert wait_until(lambda: cluster.job(lead)["ExcNodeList"] == excluded, 20), change
+    assert wait_until(lambda: has_its_place(cluster, lead), 20)
 
 
 def test_of_many_changes_by_one_scontrol_each_is_made_or_refused_for_itself(

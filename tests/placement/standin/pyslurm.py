@@ -54,7 +54,8 @@ class Job(_Record):
     _known = (
         "account", "admin_comment", "allocated_nodes", "array_id", "array_task_id", "array_tasks_parallel",
         "array_tasks_waiting", "dependencies", "excluded_nodes", "gres_per_node", "heterogeneous_id",
-        "constraints", "id", "name", "priority", "requeue_count", "required_nodes", "state", "state_reason",
+        "constraints", "id", "max_nodes", "name", "priority", "requeue_count", "required_nodes", "state",
+        "state_reason",
     )  # fmt: skip
 
     def __init__(self, job_id: int) -> None:
