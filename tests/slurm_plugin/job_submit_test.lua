@@ -62,8 +62,8 @@ tests["a stranger's job is changed freely, but not into our partition"] = functi
     contains(rules.refuse_change(job({ partition = "interleave" }), stranger, USER), "--interleave-group=NAME")
 end
 
---- What job_submit.lua does with *submitted*: the return code, what the user is told, and what is logged.
-local function submit(submitted, broken)
+--- Load job_submit.lua as slurmctld does, with the *site*'s lines; return what gives the last words to user and log.
+local function load_script(broken, site)
     local told, logged
     slurm = {
         SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002,
@@ -72,8 +72,24 @@ local function submit(submitted, broken)
     }
     package.loaded.interleave_rules, package.loaded.interleave_request = nil, nil
     package.preload.interleave_rules = broken and function() error("broken") end or nil
-    dofile(os.getenv("JOB_SUBMIT"))
-    return slurm_job_submit(submitted, {}, USER), told, logged
+    local path = os.getenv("JOB_SUBMIT")
+    local file = assert(io.open(path))
+    local text = file:read("*a"):gsub("%-%- interleave: end\n", "%0" .. (site or "") .. "\n")
+    file:close()
+    assert((loadstring or load)(text, "@" .. path))()
+    return function() return told, logged end
+end
+
+--- What job_submit.lua does with *submitted*: the return code, what the user is told, and what is logged.
+local function submit(submitted, broken)
+    local words = load_script(broken)
+    return slurm_job_submit(submitted, {}, USER), words()
+end
+
+--- The same for a change by *uid*.
+local function modify(change, record, uid, broken, site)
+    local words = load_script(broken, site)
+    return slurm_job_modify(job(change), record, {}, uid), words()
 end
 
 tests["the adapter writes the changes into the job"] = function()
@@ -114,8 +130,46 @@ tests["with broken rules, jobs that asked are refused and all others pass"] = fu
 
     equal(submit(job({ comment = "interleave=demo" }), true), -1)
     equal(submit(job({ comment = "not interleaved" }), true), 0)
+    equal(submit(job({ comment = "interleave=none" }), true), 0)
+    equal(submit(job({ comment = "run 7,interleave=None;x" }), true), 0)
+    equal(submit(job({ spank_job_env = { [0] = OPTION .. "none" }, comment = "interleave=demo" }), true), 0)
     equal(submit(job({ spank_job_env = { [0] = OPTION .. "none" } }), true), 0)
     equal(submit(job({}), true), 0)
+end
+
+local SLURM_USER = 997
+local SITE = "interleave.settings.operators[997] = true"
+
+tests["the adapter tells a user why a change is refused, and lets operators make it"] = function()
+    local code, told = modify({ priority = 5 }, HELD, USER, false, SITE)
+    equal(code, 2002)
+    contains(told, "interleave: it is held until")
+
+    equal(modify({ priority = 5 }, HELD, SLURM_USER, false, SITE), 0)
+    equal(modify({ name = "x" }, HELD, USER), 0)
+end
+
+tests["with broken rules, only operators change an interleaved job, and all others are changed as before"] = function()
+    for _, broken in ipairs({ "load", "run", "settings" }) do
+        local site = SITE
+        if broken == "run" then
+            site = SITE .. "; require('interleave_rules').refuse_change = function() error('broken') end"
+        elseif broken == "settings" then
+            site = "interleave.settings.operators = 997"
+        end
+        for _, record in ipairs({ HELD, PLACED }) do
+            local code, told, logged = modify({ priority = 4294967295 }, record, USER, broken == "load", site)
+            equal(code, 2002, broken)
+            contains(told, "slurmctld's log")
+            contains(logged, "job_modify")
+            equal(modify({ priority = 4294967295 }, record, 0, broken == "load", site), 0, broken)
+            equal(modify({ priority = 4294967295 }, record, SLURM_USER, broken == "load", site),
+                broken == "settings" and 2002 or 0, broken)
+        end
+        for _, stranger in ipairs({ {}, { admin_comment = "" }, { admin_comment = "of interleave:v1;" } }) do
+            equal(modify({ priority = 4294967295 }, stranger, USER, broken == "load", site), 0, broken)
+        end
+    end
 end
 
 tests["an error while the rules run refuses a job that asked"] = function()
