@@ -9,6 +9,7 @@ import pytest
 
 from lab import Cluster, SubmitRefused
 from lab.processes import LabError
+from tests.slurm_plugin.programs import PLUGIN
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
 
@@ -256,6 +257,41 @@ def test_salloc_gives_its_steps_the_group(cluster: Cluster) -> None:
 
     assert (seen["INTERLEAVE_GROUP"], bool(seen[TOKEN])) == ("shell", True)
     assert seen["INTERLEAVE_ROLE"] == "shell"
+
+
+# What each option takes as a variable, and what the job's own variable is then.
+BY_VARIABLE = {
+    "GROUP": ("by-variable", "by-variable"),
+    "GPUS": ("2", None),
+    "ROLE": ("judge", "judge"),
+    "BACKEND": ("app_channel,sim", "app_channel+sim"),
+    "MAX_WAIT": ("1:30", "90"),
+    "PROFILE": ("math-7B", "math-7B"),
+    "MAX_SLOWDOWN": ("25", "25"),
+}
+PROGRAMS = {
+    "SBATCH": ("sbatch", "--wait", "--output=variables", "--wrap=env"),
+    "SALLOC": ("salloc", "--quiet", "srun", "env"),
+    "SRUN": ("srun", "env"),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_each_option_can_come_by_a_variable_of_its_program_and_of_no_other(
+    cluster: Cluster, program: str
+) -> None:
+    settings = re.findall(r'NAMES\("[a-z-]+", "[a-z_]+", "([A-Z_]+)"\)', (PLUGIN / "settings.c").read_text())
+    assert set(settings) == set(BY_VARIABLE)
+    own = {f"{program}_INTERLEAVE_{name}": BY_VARIABLE[name][0] for name in settings}
+    others = {f"{one}_INTERLEAVE_{name}": "7" for one in PROGRAMS for name in settings}
+    given = [f"{name}={value}" for name, value in (others | own).items()]
+
+    said = cluster.command("env", *given, *PROGRAMS[program])
+    seen = variables((cluster.out / "variables").read_text() if program == "SBATCH" else said)
+
+    expected = {f"INTERLEAVE_{name}": value for name, (_, value) in BY_VARIABLE.items() if value}
+    assert {name: seen.get(name) for name in expected} == expected
+    assert len(seen["CUDA_VISIBLE_DEVICES"].split(",")) == 2
 
 
 def test_a_step_cannot_change_its_group(cluster: Cluster) -> None:
