@@ -15,6 +15,7 @@ from lab import Cluster
 from lab.processes import wait_until
 from lab.scratch import REPOSITORY
 from tests.slurm.members import (
+    SCRIPT,
     SubmittedMember,
     kill_all_of,
     never_two_on_a_device,
@@ -112,6 +113,27 @@ def test_a_job_that_is_cancelled_while_its_state_is_saved_leaves_nothing_of_it(c
     assert wait_until(lambda: set(status(cluster, "cancel-saved")) == {b.job_id}, 30, 0.1)
     go.touch()
     b.completed()
+
+
+def test_a_holding_step_that_is_killed_gives_its_device_to_the_next_while_its_job_goes_on(
+    cluster: Cluster,
+) -> None:
+    notes, go = cluster.out / "notes-killed-step", cluster.out / "go-killed-step"
+    step = f"srun {sys.executable} {SCRIPT} {notes} --turns 1 --hold 300"
+    script = f"{step}; echo step ended; while ! test -e {go}; do sleep 0.1; done"
+    a = SubmittedMember(cluster, cluster.sbatch(["sh", "-c", script], group="kill", gres="gpu:1"), notes)
+    a.until("granted")
+    b = submit_member(cluster, "kill", "--turns", "1")
+    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
+
+    cluster.command("scancel", "--signal=KILL", f"{a.job_id}.0")
+    b.completed()
+
+    assert cluster.state(a.job_id) == "RUNNING"
+    assert state_of(cluster, a.job_id) == {"ABANDONED"}
+    go.touch()
+    cluster.wait(a.job_id)
+    assert "step ended" in cluster.output(a.job_id)
 
 
 def test_a_job_that_never_takes_a_turn_is_in_nobodys_way(cluster: Cluster) -> None:
