@@ -17,7 +17,10 @@ from slurm_interleave.node_agent.waits import CANCELLED, Stop
 
 _TRIES_S = (0.1, 0.5)  # pauses between three tries
 _LOOK_S = 0.05
-_RUNNING = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? (\S+)", re.MULTILINE)
+_RUNNING = re.compile(
+    r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? (\d+(?:\.\d+)?(?:e\+\d+)?)\b", re.MULTILINE
+)
+_BUSY = "requests are in flight still; yield when they are done"
 _NOT_THERE = (404, 405)
 
 
@@ -86,7 +89,7 @@ class _Server(Dialect):
         return EndpointFailed(text, reached=False, again=reply.status >= 500 or reply.status == 409)
 
     async def _until_idle(self, look: Callable[[], Awaitable[str]], until: float, stop: Stop) -> None:
-        """Return once *look* finds nothing in flight, which it names otherwise."""
+        """Return once *look* finds nothing in flight; else it says what is."""
         seen = ""
         while True:
             try:
@@ -99,8 +102,7 @@ class _Server(Dialect):
             if stop.is_set():
                 raise EndpointFailed(CANCELLED, reached=False)
             if time.monotonic() + _LOOK_S > until:
-                text = f"{self._url}: {seen} are in flight still; yield when they are done"
-                raise EndpointFailed(text, reached=False)
+                raise EndpointFailed(f"{self._url}: {seen}", reached=False)
             await asyncio.sleep(_LOOK_S)
 
     hint: ClassVar[str] = ""
@@ -118,8 +120,11 @@ class Vllm(_Server):
             reply = await self._get("/metrics", until)
             if reply.status in _NOT_THERE:
                 return ""  # metrics are off; newer servers wait by themselves, by mode=wait
-            count = int(sum(float(number) for number in _RUNNING.findall(reply.body)))
-            return f"{count} requests" if count else ""
+            counts = _RUNNING.findall(reply.body) if reply.status < 300 else []
+            if not counts:
+                return _not_known(reply)
+            count = int(sum(map(float, counts)))
+            return f"{count} {_BUSY}" if count else ""
 
         await self._until_idle(look, until, stop)
 
@@ -146,6 +151,13 @@ class Vllm(_Server):
         return bool(answer["is_sleeping"]) if isinstance(answer, dict) and "is_sleeping" in answer else None
 
 
+def _not_known(metrics: Reply) -> str:
+    text = f"/metrics: status {metrics.status}"
+    if metrics.status < 300:
+        text += " without vllm:num_requests_running (is --disable-log-stats given? leave it out)"
+    return f"{text}: whether requests are in flight is not known"
+
+
 class Sglang(_Server):
     """SGLang: whether weights are kept is fixed when it starts (--enable-weights-cpu-backup)."""
 
@@ -159,7 +171,7 @@ class Sglang(_Server):
 
         async def look() -> str:
             flushed = await call("POST", self._url, "/flush_cache", until - time.monotonic())
-            return "requests" if flushed.status >= 400 else ""
+            return _BUSY if flushed.status >= 400 else ""
 
         await self._until_idle(look, until, stop)
 

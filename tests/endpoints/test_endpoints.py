@@ -122,6 +122,26 @@ async def test_a_server_is_drained_before_it_sleeps(
     assert (before, engine.crashed) == ([], False)
 
 
+@pytest.mark.parametrize("status", [200, 500, 503])
+async def test_a_server_that_does_not_count_its_requests_is_not_idle(
+    agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, status: int
+) -> None:
+    (engine,) = make(Vllm)
+    await tell(folder, [engine])
+    engine.in_flight = 1
+    engine.fails["/metrics"] = [status] * 1000
+
+    failed = await asked(orchestrator, "SNAPSHOT")
+    engine.in_flight = 0
+    engine.fails["/metrics"] = [status] * 3
+
+    assert (failed.ok, failed.context, engine.crashed, engine.calls) == (False, "resident", False, [])
+    assert f"/metrics: status {status}" in failed.error
+    assert failed.error.endswith("whether requests are in flight is not known")
+    assert (await asked(orchestrator, "SNAPSHOT")).ok
+    assert not engine.fails["/metrics"]
+
+
 @pytest.mark.parametrize("kind", [Vllm, Sglang])
 async def test_a_server_that_does_not_drain_is_left_running(
     agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, kind: type[Engine]
