@@ -16,13 +16,13 @@ from slurm_interleave.node_agent.backends.freed import Freed, look
 from slurm_interleave.node_agent.backends.protocol import Backend, Mover, Target
 from slurm_interleave.node_agent.contexts import Outcome
 from slurm_interleave.node_agent.endpoints import Endpoints
-from slurm_interleave.node_agent.waits import CANCELLED
+from slurm_interleave.node_agent.waits import CANCELLED, Stop
 
 Failures = Mapping[Dialect, EndpointFailed]
 _NOT_BEGUN = EndpointFailed("", reached=False)
 _FREED_S = 10.0  # memory may come free some time after the answer
 # How much of an operation's time may have gone by at the end of each part; the rest is for undoing it.
-_DRAINED, _MOVED = 0.4, 0.7
+_DRAINED, _MOVED, _DRAINED_AGAIN = 0.4, 0.7, 0.85
 
 
 class EndpointMover(Mover):
@@ -70,11 +70,11 @@ class EndpointMover(Mover):
 
     @override
     async def restore(self, target: Target) -> Outcome:
-        """Have all serve again; if one cannot, the others suspend once more."""
+        """Have all serve again; if one cannot, the others drain and suspend once more."""
         begun, limit = time.monotonic(), target.deadline_s
         failed = await _each(self._servers, lambda server: server.resume(begun + limit * _MOVED))
         if failed or target.stop.is_set():
-            return await self._left_again(failed, begun + limit)
+            return await self._left_again(failed, begun + limit * _DRAINED_AGAIN, begun + limit)
         seen = await look(self._backend, target.job)
         return Outcome(Context.RESIDENT, seen.bytes if seen else 0)
 
@@ -96,9 +96,13 @@ class EndpointMover(Mover):
             return Outcome(Context.RESIDENT, error=f"{why}; {_words(undoing)}")
         return Outcome(Context.FAULTED, error=f"{why}; and then, undoing it: {_words(undoing)}")
 
-    async def _left_again(self, failed: Failures, until: float) -> Outcome:
+    async def _left_again(self, failed: Failures, drained: float, until: float) -> Outcome:
+        async def leave(server: Dialect) -> None:
+            await server.drain(drained, Stop())  # those that are back serve already
+            await server.suspend(until)
+
         back = [server for server in self._servers if server not in failed]
-        again = await _each(back, lambda server: server.suspend(until))
+        again = await _each(back, leave)
         unsure = [server for server, error in failed.items() if error.reached]
         away = await asyncio.gather(*(_is_away(server, until) for server in unsure))
         if again or not all(away):

@@ -22,6 +22,7 @@ class Engine:
     def __init__(self, device: SimDevice, size: int = 4096) -> None:
         self.calls: list[str] = []
         self.in_flight = 0
+        self.queued = 0  # put in flight as soon as it serves again
         self.crashed = False
         self.fails: dict[str, list[int]] = {}  # statuses that a path answers with before it works
         self.hangs: set[str] = set()  # paths that answer only when the test is over
@@ -107,6 +108,7 @@ class Engine:
 
 class Vllm(Engine):
     app = "vllm"
+    brief = False
 
     def routes(self) -> dict[tuple[str, str], Callable[[Any, Any], tuple[int, str]]]:
         return {
@@ -116,11 +118,17 @@ class Vllm(Engine):
             ("POST", "/wake_up"): lambda *_: self.come_back(),
         }
 
+    def come_back(self) -> tuple[int, str]:
+        self.in_flight, self.queued = self.in_flight + self.queued, 0
+        return super().come_back()
+
     def _metrics(self) -> str:
+        """Count the requests; where they are `brief`, one is done after each look."""
         label = 'engine="0",model_name="m"'
+        in_flight, self.in_flight = self.in_flight, max(0, self.in_flight - self.brief)
         return (
             "# HELP vllm:num_requests_running Number of requests in model execution batches.\n"
-            f"vllm:num_requests_running{{{label}}} {float(self.in_flight)}\n"
+            f"vllm:num_requests_running{{{label}}} {float(in_flight)}\n"
             f"vllm:num_requests_waiting{{{label}}} 0.0\n"
         )
 
@@ -143,7 +151,9 @@ class Sglang(Engine):
     def _pause(self, paused: bool) -> tuple[int, str]:
         self.paused = paused
         if paused:
-            self.in_flight = 0  # back to the queue
+            self.in_flight, self.queued = 0, self.queued + self.in_flight
+        else:
+            self.in_flight, self.queued = self.in_flight + self.queued, 0
         return 200, ""
 
     def _release(self) -> tuple[int, str]:

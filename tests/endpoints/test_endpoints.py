@@ -297,19 +297,29 @@ async def test_servers_that_left_and_do_not_come_back_fault_the_job(
     assert "and then, undoing it" in failed.error
 
 
+@pytest.mark.parametrize(("kind", "wakes"), [(Vllm, "/wake_up"), (Sglang, "/resume_memory_occupation")])
 async def test_if_one_server_cannot_wake_the_others_sleep_again(
-    agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, sim: SimConfig
+    agent: Agent,
+    folder: Path,
+    make: Make,
+    orchestrator: FakeOrchestrator,
+    sim: SimConfig,
+    kind: type[Engine],
+    wakes: str,
 ) -> None:
-    good, bad = make(Vllm, Vllm)
+    good, bad = make(kind, kind)
     await tell(folder, [good, bad])
     assert (await asked(orchestrator, "SNAPSHOT")).ok
-    bad.fails["/wake_up"] = [500] * 3
+    good.queued = 2
+    if isinstance(good, Vllm):
+        good.brief = True
+    bad.fails[wakes] = [500] * 3
 
     failed = await asked(orchestrator, "RESTORE")
     taken = Arena.open(sim.directory).used_bytes(0)
     again = await asked(orchestrator, "RESTORE")
 
-    assert (failed.ok, failed.context, taken) == (False, "saved", 0)
+    assert (failed.ok, failed.context, taken, good.crashed) == (False, "saved", 0, False)
     assert again.ok
     assert not good.asleep
     assert not bad.asleep
