@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,30 @@ def aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
+@dataclass(eq=False)
+class Stretch:
+    """A part of a slab for what leaves together, from byte *start* to *end*; free again once all is back."""
+
+    slab: Slab | DiskSlab
+    start: int
+    end: int
+    pieces: int = 0
+    taken: int = 0
+
+    def take(self, size: int) -> Any:
+        """Return the next *size* bytes, as a tensor."""
+        start = self.start + self.taken
+        self.taken += aligned(size)
+        self.pieces += 1
+        return self.slab.bytes[start : start + size]
+
+    def give_back(self) -> None:
+        """Need no more what one `take` returned."""
+        self.pieces -= 1
+        if not self.pieces:
+            self.slab.stretches.remove(self)
+
+
 class Slab:
     """One mapping of host memory, as a tensor of bytes. Raises `MemoryError` where it cannot be had."""
 
@@ -35,7 +60,7 @@ class Slab:
         import torch
 
         self.size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self.used = 0
+        self.stretches: list[Stretch] = []  # in the order of where they are
         self._device = device
         try:
             self._map = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -68,7 +93,7 @@ class DiskSlab:
         import torch
 
         self.size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self.used = 0
+        self.stretches: list[Stretch] = []  # in the order of where they are
         with contextlib.ExitStack() as stack:
             try:
                 self._file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
@@ -110,25 +135,25 @@ class Arena:
         """Whether all of it is pinned."""
         return all(slab.pinned for slab in self._slabs)
 
-    def reserve(self, size: int) -> None:
+    @property
+    def in_use(self) -> bool:
+        """Whether anything is kept there."""
+        return any(slab.stretches for slab in self._slabs)
+
+    def reserve(self, size: int) -> Stretch:
         """Make room for *size* bytes in one piece. While nothing is kept, all is one slab.
 
-        Raises `MemoryError`; what is there stays.
+        Raises `MemoryError`; what is kept stays.
         """
-        if any(slab.size - slab.used >= size for slab in self._slabs):
-            return
-        if any(slab.used for slab in self._slabs):
-            self._slabs.append(self._slab(size))
-            return
-        while self._slabs:
-            self._slabs.pop().close()
-        self._slabs = [self._slab(size)]
-
-    def take(self, size: int) -> Any:
-        """Return the next *size* bytes, as a tensor; room was made by `reserve`."""
-        slab = next(slab for slab in self._slabs if slab.size - slab.used >= aligned(size))
-        start, slab.used = slab.used, slab.used + aligned(size)
-        return slab.bytes[start : start + size]
+        for slab in self._slabs:
+            if (start := _hole(slab, size)) is not None:
+                return _stretch(slab, start, size)
+        for slab in self._slabs:
+            if not slab.stretches:
+                slab.close()
+        self._slabs = [slab for slab in self._slabs if slab.stretches]
+        self._slabs.append(self._slab(size))
+        return _stretch(self._slabs[-1], 0, size)
 
     def write_out(self) -> None:
         """Have what is kept on disk leave host memory. Raises `OSError` if the disk fails."""
@@ -138,7 +163,7 @@ class Arena:
     def clear(self) -> None:
         """Forget what is kept; the memory stays."""
         for slab in self._slabs:
-            slab.used = 0
+            slab.stretches.clear()
 
     def close(self) -> None:
         """Give the memory back."""
@@ -147,6 +172,23 @@ class Arena:
 
     def _slab(self, size: int) -> Slab | DiskSlab:
         return Slab(size, self._device) if self._folder is None else DiskSlab(size, self._folder)
+
+
+def _hole(slab: Slab | DiskSlab, size: int) -> int | None:
+    """Return where the first *size* bytes are free."""
+    start = 0
+    for stretch in slab.stretches:
+        if stretch.start - start >= size:
+            break
+        start = stretch.end
+    return start if slab.size - start >= size else None
+
+
+def _stretch(slab: Slab | DiskSlab, start: int, size: int) -> Stretch:
+    stretch = Stretch(slab, start, start + size)
+    slab.stretches.append(stretch)
+    slab.stretches.sort(key=lambda each: each.start)
+    return stretch
 
 
 def _touch(address: int, size: int, cpus: set[int]) -> None:

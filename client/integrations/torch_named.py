@@ -79,8 +79,8 @@ class NamedSnapshots:
         self._copies.pop(name, None)
         arena.clear()
         with self._device.on(pieces[0].storage.device):
-            arena.reserve(sum(aligned(piece.size) for piece in pieces))
-            copies = {piece.key: (piece, arena.take(piece.size)) for piece in pieces}
+            room = arena.reserve(sum(aligned(piece.size) for piece in pieces))
+            copies = {piece.key: (piece, room.take(piece.size)) for piece in pieces}
             self._move(list(copies.values()), back=False)
         self._copies[name] = copies
         return sum(piece.size for piece, _ in copies.values())

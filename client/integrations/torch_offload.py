@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_interleave.client.core.errors import BadArgument, WrongState
 from slurm_interleave.client.core.ranges import SPILL_TAG
 from slurm_interleave.client.integrations import torch_regions
-from slurm_interleave.client.integrations.torch_arena import Arena, aligned
+from slurm_interleave.client.integrations.torch_arena import Arena, Stretch, aligned
 from slurm_interleave.client.integrations.torch_device import CudaDevice, Device
 from slurm_interleave.client.integrations.torch_named import NamedSnapshots
 from slurm_interleave.client.integrations.torch_regions import Region
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kept:
-    """A storage whose bytes are in host memory now, as the tensor *host*."""
+    """A storage whose bytes are in host memory now, as the tensor *host* in *room*."""
 
     region: Region
     size: int
     host: Any
+    room: Stretch
 
 
 @dataclass
@@ -162,16 +163,16 @@ class Offload:
             return
         sizes = [region.storage.nbytes() for region in regions]
         with self._device.on(regions[0].storage.device):
-            arena.reserve(sum(map(aligned, sizes)))
-            going = [Kept(r, size, arena.take(size)) for r, size in zip(regions, sizes, strict=True)]
+            room = arena.reserve(sum(map(aligned, sizes)))
+            going = [Kept(r, size, room.take(size), room) for r, size in zip(regions, sizes, strict=True)]
             try:
                 self._copy(going, back=False)
                 arena.write_out()
             except BaseException:
+                for kept in going:
+                    kept.room.give_back()
                 if arena is not self._arena:
                     arena.close()
-                elif not self._kept:
-                    arena.clear()
                 raise
             for kept in going:
                 kept.region.storage.resize_(0)
@@ -196,10 +197,12 @@ class Offload:
                 raise
         here = {id(kept) for kept in coming}
         self._kept = [kept for kept in self._kept if id(kept) not in here]
-        if not self._kept:
-            self._arena.clear()
-            while self._on_disk:
-                self._on_disk.pop().close()
+        for kept in coming:
+            kept.room.give_back()
+        for arena in self._on_disk:
+            if not arena.in_use:
+                arena.close()
+        self._on_disk = [arena for arena in self._on_disk if arena.in_use]
 
     def _copy(self, moving: Sequence[Kept], *, back: bool) -> None:
         devices = list(dict.fromkeys(kept.region.storage.device for kept in moving))

@@ -153,6 +153,33 @@ def test_what_comes_to_be_while_something_is_kept_finds_room_too() -> None:
     assert training.digest() == alone.digest()
 
 
+@pytest.mark.parametrize("stays", ["model", "optimizer"])
+def test_host_memory_does_not_grow_while_a_part_stays_away(stays: str) -> None:
+    training, device = Training(), Faulty()
+    training.step()
+    before, offload = training.digest(), training.offload(device)
+    offload.suspend([stays])
+    sizes = []
+
+    for _ in range(5):
+        offload.suspend(["lora"])
+        offload.suspend(["gradients"])
+        offload.resume(["lora"])
+        offload.resume(["gradients"])
+        sizes.append(offload.arena_bytes)
+    device.copies_left = 1
+    with pytest.raises(RuntimeError, match="the copy failed"):
+        offload.suspend(["lora", "gradients"])
+    device.copies_left = 1000
+    offload.suspend(["lora"])
+    offload.suspend(["gradients"])
+    after = offload.arena_bytes
+    offload.resume()
+
+    assert [*sizes[1:], after] == [sizes[1]] * 5
+    assert training.digest() == before
+
+
 @pytest.mark.parametrize("copies", [0, 3])
 def test_a_suspend_that_fails_leaves_all_on_the_device(copies: int) -> None:
     training, device = Training(), Faulty()
@@ -248,6 +275,20 @@ def test_a_part_may_be_on_disk_and_another_in_host_memory(tmp_path: Path) -> Non
     offload.resume()
 
     assert (training.digest(), on_disk(tmp_path)) == (before, [])
+
+
+def test_disk_is_given_back_part_by_part(tmp_path: Path) -> None:
+    training = Training()
+    training.step()
+    offload = training.offload()
+
+    offload.suspend(["optimizer", f"spill:{tmp_path}"])
+    for _ in range(3):
+        offload.suspend(["gradients", f"spill:{tmp_path}"])
+        assert len(on_disk(tmp_path)) == 2
+        offload.resume(["gradients"])
+        assert len(on_disk(tmp_path)) == 1
+    offload.resume()
 
 
 def test_a_disk_that_is_full_or_not_there_moves_nothing(tmp_path: Path) -> None:
