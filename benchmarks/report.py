@@ -48,6 +48,7 @@ REPORTS = (
     Report("jobs_of_a_user", ("-X", *EVERYTHING, "-P", "-u", "user7"), whole=False),
     Report("slices_of_a_job", ("-j", "100007", "-P"), whole=False),
 )
+LIST = Report("slices", (*EVERYTHING, "-P"))  # the last: the peak of the programs before it was less
 
 
 def turns(count: int) -> Iterator[Slice]:
@@ -102,14 +103,14 @@ def asked(server: Server, report: Report) -> tuple[float, float, int]:
     program = Path(sys.executable).with_name("sinterleave")
     environ = {**os.environ, "INTERLEAVE_CLIENT_AUTH": "none"}
     began, used = time.perf_counter(), server.cpu_s() + _children_s()
-    done = subprocess.run(
-        [program, "--address", server.address, *report.arguments],
-        capture_output=True,
-        check=True,
-        env=environ,
-    )
+    with subprocess.Popen(
+        [program, "--address", server.address, *report.arguments], stdout=subprocess.PIPE, env=environ
+    ) as process:
+        lines = sum(1 for _ in process.stdout or ())
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
     wall = time.perf_counter() - began
-    return wall, server.cpu_s() + _children_s() - used, done.stdout.count(b"\n")
+    return wall, server.cpu_s() + _children_s() - used, lines
 
 
 def _children_s() -> float:
@@ -136,9 +137,16 @@ async def measure(count: int, rounds: int, filled: str = "") -> dict[str, Any]:
         figures["cpu_seconds"] = max(figures[f"{report.name}_cpu_s"] for report in REPORTS if report.whole)
         peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
         figures["orchestrator_rss_mib"] = round(int(peak[1]) / 1024, 1) if peak else 0.0
-    client = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    figures["rss_mib"] = max(figures["orchestrator_rss_mib"], round(client, 1))
+        figures["rss_mib"] = max(figures["orchestrator_rss_mib"], _children_mib())
+        wall, _, figures["slices_lines"] = asked(server, LIST)
+        figures["slices_s"] = round(wall, 1)
+        figures["list_rss_mib"] = _children_mib()
     return figures
+
+
+def _children_mib() -> float:
+    """Return the largest peak of a program that has ended."""
+    return round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,7 @@ from slurm_interleave.client.connect import (
     open_channel,
 )
 from slurm_interleave.client.core.config import config_path, load_section
-from slurm_interleave.client.core.errors import WrongState
+from slurm_interleave.client.core.errors import NotInTime, WrongState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
@@ -37,19 +38,17 @@ class Orchestrator:
         self._token = environ.get("INTERLEAVE_TOKEN", "")
 
     def list_slices(self, request: pb.ListSlicesRequest) -> Iterator[pb.Slice]:
-        """Yield the slices that the caller may see, oldest first."""
-        who = self._who("ListSlices", request)
-        for page in self._stub.ListSlices(request, metadata=who, timeout=TIMEOUT_S):
+        """Yield the slices that the caller may see, oldest first. Raises `NotInTime`."""
+        for page in self._slice_pages(request):
             yield from page.slices
 
     def list_sums(self, request: pb.ListSlicesRequest) -> Iterator[pb.Slice | pb.DaySum]:
         """Yield the same as sums by member and day, and slices that last or wait.
 
-        An orchestrator of an earlier release sends slices alone.
+        An orchestrator of an earlier release sends slices alone. Raises `NotInTime`.
         """
         request.summed = True
-        who = self._who("ListSlices", request)
-        for page in self._stub.ListSlices(request, metadata=who, timeout=TIMEOUT_S):
+        for page in self._slice_pages(request):
             yield from page.days
             yield from page.slices
 
@@ -106,6 +105,38 @@ class Orchestrator:
                 ) from None
             raise
         return reply
+
+    def _slice_pages(self, request: pb.ListSlicesRequest) -> Iterator[pb.SlicePage]:
+        """Yield pages as long as they come: a long report may take minutes, and its reader even longer."""
+        call = self._stub.ListSlices(request, metadata=self._who("ListSlices", request))
+        try:
+            while (page := self._next_page(call)) is not None:
+                yield page
+        finally:
+            call.cancel()
+
+    def _next_page(self, call: Any) -> pb.SlicePage | None:
+        silent = threading.Event()
+
+        def give_up() -> None:
+            silent.set()
+            call.cancel()
+
+        timer = threading.Timer(TIMEOUT_S, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            page: pb.SlicePage | None = next(call, None)
+        except grpc.RpcError:
+            if not silent.is_set():
+                raise
+            raise NotInTime(
+                f"the orchestrator at {self._config.orchestrator} sent nothing for {TIMEOUT_S:g} s; "
+                "if it is busy, try again later, or ask for less: a later -S, or -u, -j, -G"
+            ) from None
+        finally:
+            timer.cancel()
+        return page
 
     def _who(self, method: str, request: Message) -> Metadata:
         call = Call(f"Interleave/{method}", request)

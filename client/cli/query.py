@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pwd
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO, TypeVar
 
@@ -58,19 +58,22 @@ class Query:
         """Return the same query without its states."""
         return replace(self, states=())
 
-    def fetch(self) -> list[pb.Slice]:
-        """Return the slices, oldest first."""
+    def fetch(self) -> Generator[pb.Slice, None, None]:
+        """Yield the slices as they come, oldest first."""
         if self.file is not None:
-            return [item for item in read_json_lines(self.file) if matches(self.request(), item)]
+            request = self.request()
+            yield from (item for item in read_json_lines(self.file) if matches(request, item))
+            return
         with orchestrator(self.config_file, self.address) as link:
-            return list(link.list_slices(self.request()))
+            yield from link.list_slices(self.request())
 
-    def fetch_sums(self) -> list[pb.Slice | pb.DaySum]:
-        """Return sums by member and day of the slices that have ended, and the others."""
+    def fetch_sums(self) -> Iterator[pb.Slice | pb.DaySum]:
+        """Yield sums by member and day of the slices that have ended, and the others."""
         if self.file is not None:
-            return list(self.fetch())
+            yield from self.fetch()
+            return
         with orchestrator(self.config_file, self.address) as link:
-            return list(link.list_sums(self.request()))
+            yield from link.list_sums(self.request())
 
 
 def query_options(command: Command) -> Command:

@@ -23,10 +23,15 @@ def table(
     """Yield the lines of a table as sacct draws it; what is cut ends in `+`.
 
     Columns are as wide as what is in them, unless the user gave a width. Where the whole is wider than
-    *limit*, text columns are cut, the widest first.
+    *limit*, text columns are cut, the widest first. Where all widths are given, no item is kept.
     """
-    cells = [[field.column.kind.table(field.column.value(item)) for field in fields] for item in items]
-    widths = _fit(fields, _widths(fields, cells), limit)
+    cells: Iterable[list[str]] = (
+        [field.column.kind.table(field.column.value(item)) for field in fields] for item in items
+    )
+    widths = [field.width for field in fields if field.width is not None]
+    if len(widths) < len(fields):
+        cells = list(cells)
+        widths = _fit(fields, _widths(fields, cells), limit)
     if heading:
         yield _line([field.column.name for field in fields], fields, widths)
         yield " ".join("-" * width for width in widths)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -75,7 +76,11 @@ def command(helpformat: bool, summary_key: str | None, allocations: bool, **opti
         _show("summary", fields, summary.summarize(_sums(query, now), summary_key), options)
         return
     fields = _fields(options["format_"], listed, DEFAULT_FORMAT, options)
-    _show("slices", fields, _jobs(query, now) if allocations else _slices(query, now), options)
+    if allocations:
+        _show("slices", fields, _jobs(query, now), options)
+        return
+    with closing(_slices(query, now)) as slices:
+        _show("slices", fields, slices, options)
 
 
 def _given(parameter: str) -> bool:
@@ -100,15 +105,15 @@ def _in_unit(field: Field[Item], unit: str) -> Field[Item]:
     return replace(field, column=replace(field.column, kind=bytes_in(unit)))
 
 
-def _slices(query: Query, now: float) -> list[Row]:
-    return [of_slice(item, now) for item in query.fetch()]
+def _slices(query: Query, now: float) -> Generator[Row, None, None]:
+    with closing(query.fetch()) as slices:
+        yield from (of_slice(item, now) for item in slices)
 
 
-def _sums(query: Query, now: float) -> list[Row]:
-    """Return sums of the turns that ended, and those that last or wait."""
-    return [
-        of_day(item) if isinstance(item, pb.DaySum) else of_slice(item, now) for item in query.fetch_sums()
-    ]
+def _sums(query: Query, now: float) -> Iterator[Row]:
+    """Yield sums of the turns that ended, and those that last or wait."""
+    for item in query.fetch_sums():
+        yield of_day(item) if isinstance(item, pb.DaySum) else of_slice(item, now)
 
 
 def _jobs(query: Query, now: float) -> list[Row]:
@@ -117,7 +122,7 @@ def _jobs(query: Query, now: float) -> list[Row]:
     return [row for row in jobs if not query.states or row.state in query.states]
 
 
-def _show(name: str, fields: list[Field[Item]], rows: list[Item], options: dict[str, Any]) -> None:
+def _show(name: str, fields: list[Field[Item]], rows: Iterable[Item], options: dict[str, Any]) -> None:
     heading = not options["noheader"]
     if options["json_"]:
         click.echo(render.as_json(name, fields, rows))

@@ -38,7 +38,7 @@ from slurm_interleave.client.core.errors import BadArgument
 @source_options
 def timeline(output: Path, work: tuple[Path, ...], form: str | None, title: str, **options: Any) -> None:
     """Draw who held, waited and switched when, as one file that needs nothing else."""
-    slices = parse_query(options, time.time()).fetch()
+    slices = list(parse_query(options, time.time()).fetch())
     if not slices:
         raise BadArgument(
             "no slices match, so there is nothing to draw; look further back with -S, or name -j"

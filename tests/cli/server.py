@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
         self.page = pb.OpenPageReply()
         self.drained: list[pb.DrainUpdate] = []
         self.news: queue.Queue[pb.WatchUpdate | None] = queue.Queue()  # None ends a stream
+        self.goes_on: threading.Event | None = None  # awaited after the first page of slices
+        self.deadlines: list[float | None] = []  # of those calls, in seconds from then on
         self.requests: list[Any] = []
         self.metadata: list[dict[str, str]] = []
 
@@ -42,11 +45,14 @@ class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
         self, request: pb.ListSlicesRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.SlicePage]:
         self._note(request, context)
+        self.deadlines.append(context.time_remaining())
         if request.summed and self.days:
             yield pb.SlicePage(days=self.days)
             return
         for first in range(0, len(self.slices), PAGE):
             yield pb.SlicePage(slices=self.slices[first : first + PAGE])
+            if self.goes_on is not None:
+                self.goes_on.wait(30)
 
     def GetStatus(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         self._note(request, context)

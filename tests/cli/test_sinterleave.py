@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import grpc
 import pytest
 from google.protobuf import json_format
 
+from slurm_interleave.client.cli import link, report
 from slurm_interleave.client.cli.columns import COLUMNS
+from slurm_interleave.client.cli.rows import Row, of_slice
 from slurm_interleave.client.cli.sinterleave import main
 from slurm_interleave.client.cli.times import midnight
 from tests.cli.conftest import Outcome
@@ -29,6 +33,52 @@ def test_each_slice_is_a_line_and_all_pages_are_read(call: Call, orchestrator: G
     assert outcome.status == 0
     assert outcome.lines[0] == "JobID|Phase|State"
     assert outcome.lines[1:] == [f"{item.job_id}|{item.phase}|YIELDED" for item in orchestrator.slices]
+
+
+@pytest.mark.parametrize(
+    "form", [["-P"], ["-p"], ["--csv"], ["-o", "JobID%8,Phase%8,Start%20,Held%12,Partner%-9"]]
+)
+def test_a_long_report_is_written_as_it_comes(
+    call: Call, orchestrator: GivenOrchestrator, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    orchestrator.slices *= 20
+    monkeypatch.setattr(report, "_AT_ONCE", 10)
+    kept, most = 0, 0
+
+    def made(item: pb.Slice, now: float) -> Row:
+        nonlocal kept, most
+        kept += 1
+        most = max(most, kept)
+        return of_slice(item, now)
+
+    def written(text: str) -> None:
+        nonlocal kept
+        kept -= len(text.splitlines())
+        print(text)
+
+    monkeypatch.setattr(report, "of_slice", made)
+    monkeypatch.setattr(click, "echo", written)
+    outcome = call(main, "-j", "17,18", "-n", *form)
+
+    assert len(outcome.lines) == len(orchestrator.slices) > 5 * 10
+    assert 0 < most <= 10
+
+
+@pytest.mark.parametrize("arguments", [["-P"], ["-X"], ["--summary"]])
+def test_only_silence_ends_a_report_and_not_how_long_it_takes(
+    call: Call, orchestrator: GivenOrchestrator, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    whole = call(main, "-j", "17,18", *arguments)
+    monkeypatch.setattr(link, "TIMEOUT_S", 0.5)
+    orchestrator.goes_on = threading.Event()
+    silent = call(main, "-j", "17,18", *arguments)
+    orchestrator.goes_on.set()
+
+    assert whole.status == 0
+    assert all(seconds is None or seconds > 1e9 for seconds in orchestrator.deadlines)
+    assert silent.status == 1
+    assert "sent nothing for 0.5 s; if it is busy, try again later, or ask for less" in silent.err
+    assert len(silent.err.splitlines()) == 1
 
 
 def test_the_table_has_headings_and_can_go_without(call: Call, orchestrator: GivenOrchestrator) -> None:
