@@ -25,7 +25,7 @@ from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol", "squeue", "scancel", "sinfo")
-_NODES_S = 20.0
+_NODES_S = 60.0
 
 
 class Cluster(Lab, SlurmJobs):

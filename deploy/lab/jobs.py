@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.processes import LabError, tail, wait_until
 from slurm_interleave.client.core.states import SLURM_ENDED
 
-_COMMAND_S = 20.0
+_COMMAND_S = 60.0
 _LOOK_S = 0.1
 
 
@@ -79,7 +79,7 @@ class SlurmJobs:
         job = self.job(job_id)
         return job["JobState"] == "PENDING" and job["Priority"] == "0"
 
-    def wait(self, job_id: str, *states: str, timeout_s: float = 60.0) -> str:
+    def wait(self, job_id: str, *states: str, timeout_s: float = 120.0) -> str:
         """Wait until the job is in one of *states* (COMPLETED where none is named) and return that state.
 
         Raises `LabError`, with the job's record and output, where it ends otherwise or in no time.
@@ -98,7 +98,7 @@ class SlurmJobs:
         """Cancel the jobs."""
         self.command("scancel", *job_ids)
 
-    def cancel_all(self, timeout_s: float = 30.0) -> None:
+    def cancel_all(self, timeout_s: float = 90.0) -> None:
         """Cancel all jobs, and wait until Slurm has none. Raises `LabError` with those that are left."""
         for state in ("PENDING", "RUNNING"):  # 26.05 takes --user=nobody for a mistake
             self.command("scancel", f"--state={state}")

@@ -21,7 +21,7 @@ from lab.processes import LabError, free_ports, tail
 from lab.scratch import Scratch
 
 _NODE = "local"
-_HOOK_S = 5.0
+_HOOK_S = 30.0
 
 
 class LocalLab(Lab):

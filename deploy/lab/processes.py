@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -78,7 +79,7 @@ class Daemon:
                 start_new_session=True,  # Ctrl-C at the terminal is for the lab, which ends them in order
             )
 
-    def wait_ready(self, timeout_s: float = 15.0) -> None:
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Return once the daemon serves. Raises `LabError` with the end of its log if it ends or is late."""
         wait_until(lambda: self._ready() or not self.running, timeout_s)
         if not self.running:
@@ -101,7 +102,7 @@ class Daemon:
         if self.process is not None and self.running:
             self.process.terminate()
 
-    def stop(self, timeout_s: float = 5.0) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         """End it with SIGTERM, after *timeout_s* with SIGKILL. Nothing happens where it does not run."""
         if self.process is None or not self.running:
             return
@@ -153,6 +154,7 @@ def _own_ports() -> tuple[socket.socket, range]:
         except OSError:
             claim.close()
         else:
+            atexit.register(claim.close)
             return claim, range(start, start + _PORTS.step)
     raise LabError(f"{len(_PORTS)} processes of this machine have labs; no more can have ports")
 

@@ -175,8 +175,10 @@ def _base(layout: Layout) -> list[str]:
         "SchedulerParameters=bf_interval=1,bf_hetjob_prio=min,sched_interval=1,sched_min_interval=0,batch_sched_delay=0",
         "KillWait=2",
         "SlurmctldTimeout=30",
-        "SlurmdTimeout=60",
-        "MessageTimeout=10",
+        # One machine runs all nodes, and may be busy with much else: who is late is not gone.
+        "SlurmdTimeout=300",
+        "MessageTimeout=60",
+        "BatchStartTimeout=60",
         "GresTypes=" + ",".join([*layout.gres, *([COUNTED] if layout.counted else []), "gpu"]),
     ]
 

@@ -20,6 +20,7 @@ from slurm_interleave.client.cli.columns import COLUMNS
 from slurm_interleave.client.cli.rows import Row, of_slice
 from slurm_interleave.client.cli.sinterleave import main
 from slurm_interleave.client.cli.times import midnight
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.cli.conftest import Outcome
 from tests.cli.server import GivenOrchestrator, free_address
 from tests.cli.turns import two_jobs

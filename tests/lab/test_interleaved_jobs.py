@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from lab import Cluster, SubmitRefused
-from lab.processes import wait_until
 from slurm_interleave.orchestrator.placement.admin_comment import AdminComment, parse_comment
+from tests.slurm.members import eventually
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 ENVIRONMENT = ["env"]
 LONG = ["sleep", "300"]
@@ -160,19 +160,19 @@ def test_a_job_of_a_node_that_went_down_starts_again_on_another(cluster: Cluster
 
     cluster.kill9(f"slurmd-{lost}")
     try:
-        assert wait_until(moved, 20, 0.5)
-        assert wait_until(lambda: not cluster.held(job), 20, 0.2)
+        assert eventually(moved, 0.5)
+        assert eventually(lambda: not cluster.held(job))
         cluster.begin_soon(job)
         cluster.wait(job, "RUNNING")
         assert cluster.job(job)["NodeList"] == other
     finally:
         cluster.start_again(f"slurmd-{lost}")
-        assert wait_until(lambda: "idle" in cluster.command("sinfo", "-hn", lost, "-o%T"), 20, 0.2)
+        assert eventually(lambda: "idle" in cluster.command("sinfo", "-hn", lost, "-o%T"))
 
 
 def test_a_job_that_its_user_held_stays_held_when_the_orchestrator_restarts(cluster: Cluster) -> None:
     job = cluster.sbatch(ENVIRONMENT, group="kept", gres="gpu:1", options=["--begin=now+1hour"])
-    assert wait_until(lambda: comment_of(cluster, job).state == "released", 20, 0.2)
+    assert eventually(lambda: comment_of(cluster, job).state == "released")
     cluster.command("scontrol", "hold", job)
     cluster.begin_soon(job)
     cluster.kill9("interleaved")

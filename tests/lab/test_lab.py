@@ -16,7 +16,7 @@ from lab.processes import belongings, free_ports, wait_until
 from lab.slurm_conf import parse_version
 from tests import conftest
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 HOLD_OPEN = """
 import sys
@@ -68,9 +68,9 @@ def test_a_cluster_ends_with_the_process_that_started_it(number: signal.Signals)
         assert folders
 
         owner.send_signal(number)
-        owner.wait(20)
+        owner.wait(90)
 
-    assert wait_until(lambda: gone(*folders), 10)
+    assert wait_until(lambda: gone(*folders), 90)
 
 
 @pytest.mark.slurm
@@ -121,6 +121,17 @@ def test_two_processes_are_given_different_ports() -> None:
 
     assert len(theirs) == 390
     assert not ours & theirs
+
+
+def test_the_ports_of_a_process_are_given_back_without_a_warning() -> None:
+    script = "from lab.processes import free_ports; free_ports(1)"
+    argv = [sys.executable, "-X", "dev", "-c", script]
+
+    done = subprocess.run(
+        argv, env={**os.environ, "PYTHONPATH": "deploy"}, capture_output=True, text=True, check=True
+    )
+
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("notes", type=Path)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--until", type=Path, help="go on after --turns turns until this file is there")
     parser.add_argument("--hold", type=float, default=0.1, help="seconds of work in a turn")
     parser.add_argument("--idle", type=float, default=0.0, help="seconds without work in a turn")
     parser.add_argument("--off", type=float, default=0.05, help="seconds between two turns")
@@ -44,9 +45,9 @@ def main() -> int:
 
 
 def take_turns(interleaver: Interleaver, args: argparse.Namespace) -> None:
-    device, state = SimDevice.open(), None
-    for turn in range(args.turns):
-        with interleaver.turn(f"turn-{turn}") as lease:
+    device, state, done = SimDevice.open(), None, 0
+    while done < args.turns or not (args.until is None or args.until.exists()):
+        with interleaver.turn(f"turn-{done}") as lease:
             note(args.notes, "granted", epoch=lease.epoch, restored=lease.context_restored)
             if state is None:
                 state = device.put(np.full(args.mib << 17, float(os.getpid())))
@@ -56,9 +57,10 @@ def take_turns(interleaver: Interleaver, args: argparse.Namespace) -> None:
             while args.hold_for is not None and not args.hold_for.exists():
                 time.sleep(0.05)
             note(args.notes, "yielding", epoch=lease.epoch)
+        done += 1
         time.sleep(args.off)
     with interleaver.turn("check"):
-        assert state is None or np.all(state.get() == os.getpid() + args.turns)
+        assert state is None or np.all(state.get() == os.getpid() + done)
 
 
 def add_one(values: np.ndarray) -> None:

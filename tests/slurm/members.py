@@ -8,9 +8,12 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import grpc
 
 from lab import Cluster
 from lab.processes import wait_until
@@ -21,6 +24,12 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 
 SCRIPT = Path(__file__).with_name("member.py")
 _numbers = itertools.count(1)
+_BUSY_S = 90.0
+
+
+def eventually(done: Callable[[], object], poll_s: float = 0.1) -> bool:
+    """Wait for what is sure to happen; false after a time that no machine needs, however busy it is."""
+    return wait_until(lambda: bool(done()), _BUSY_S, poll_s)
 
 
 @dataclass
@@ -47,18 +56,18 @@ class SubmittedMember:
         """True while the last thing that it noted is a grant."""
         return self.events()[-1:] == ["granted"]
 
-    def until(self, event: str, count: int = 1, timeout_s: float = 40) -> None:
+    def until(self, event: str, count: int = 1) -> None:
         """Wait until *event* was noted *count* times."""
-        if not wait_until(lambda: self.events().count(event) >= count, timeout_s, 0.02):
+        if not eventually(lambda: self.events().count(event) >= count, 0.02):
             record = self.cluster.command("scontrol", "show", "job", self.job_id)
             raise AssertionError(
                 f"job {self.job_id} noted {self.events()}, not {count} times {event}; its output:\n"
                 f"{self.cluster.output(self.job_id)}\n{record}\n{self.cluster.logs('interleaved')}"
             )
 
-    def completed(self, timeout_s: float = 60) -> None:
+    def completed(self) -> None:
         """Wait for its good end."""
-        self.cluster.wait(self.job_id, timeout_s=timeout_s)
+        self.cluster.wait(self.job_id)
         assert self.events()[-1] == "finished"
 
 
@@ -69,6 +78,21 @@ def submit_member(
     command = [sys.executable, str(SCRIPT), str(path), *arguments]
     job_id = cluster.sbatch(command, group=group, gres=gres, options=options)
     return SubmittedMember(cluster, job_id, path)
+
+
+def submit_pair(
+    cluster: Cluster, group: str, *arguments: str, options: tuple[str, ...] = ()
+) -> tuple[SubmittedMember, SubmittedMember, Path]:
+    """Submit two that take turns until a file is there; return them and that file once both have had one.
+
+    So neither ends before the other has come, nor before the test has seen what it wants to see.
+    """
+    end = cluster.out / f"end-{next(_numbers)}"
+    told = ("--until", str(end), *arguments)
+    a, b = (submit_member(cluster, group, *told, options=options) for _ in "ab")
+    a.until("yielding")
+    b.until("yielding")
+    return a, b, end
 
 
 def kill_all_of(cluster: Cluster, *job_ids: str) -> None:
@@ -95,7 +119,7 @@ def slices(cluster: Cluster, *members: SubmittedMember) -> list[pb.Slice]:
     with open_channel(client.orchestrator) as channel:
         request = pb.ListSlicesRequest(job_ids=[member.job_id for member in members])
         who = credentials(Call("Interleave/ListSlices", request), client.auth, client.munge_socket)
-        pages = rpc.InterleaveStub(channel).ListSlices(request, metadata=who, timeout=10)
+        pages = rpc.InterleaveStub(channel).ListSlices(request, metadata=who, timeout=_BUSY_S)
         return sorted((row for page in pages for row in page.slices), key=lambda row: row.epoch)
 
 
@@ -104,7 +128,12 @@ def status(cluster: Cluster, group: str) -> dict[str, pb.MemberStatus]:
     client, request = load_section(ClientConfig, "client", cluster.config), pb.StatusRequest(group=group)
     with open_channel(client.orchestrator) as channel:
         who = credentials(Call("Interleave/GetStatus", request), client.auth, client.munge_socket)
-        reply = rpc.InterleaveStub(channel).GetStatus(request, metadata=who, timeout=10)
+        try:
+            reply = rpc.InterleaveStub(channel).GetStatus(request, metadata=who, timeout=_BUSY_S)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.NOT_FOUND:
+                raise
+            return {}  # none of its jobs is registered yet
     return {member.job_id: member for member in reply.groups[0].members}
 
 

@@ -7,13 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
-from tests.slurm.members import SubmittedMember, never_two_on_a_device, slices, submit_member, violations
+from tests.slurm.members import (
+    SubmittedMember,
+    eventually,
+    never_two_on_a_device,
+    slices,
+    submit_member,
+    violations,
+)
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 # Seconds of a turn and between two; of five turns and more something is known.
-WORK = {"light": ("0.1", "1"), "full": ("1", "0")}
+WORK = {"light": ("0.1", "1.5"), "full": ("2", "0")}
 
 
 @pytest.fixture
@@ -24,26 +30,29 @@ def site() -> Iterator[Cluster]:
         yield started
 
 
-def submit(cluster: Cluster, group: str, name: str, turns: int = 8) -> SubmittedMember:
+def submit(cluster: Cluster, group: str, name: str, *turns: str) -> SubmittedMember:
     hold, off = WORK[name]
-    times = ("--turns", str(turns), "--hold", hold, "--off", off)
+    times = (*turns, "--hold", hold, "--off", off)
     return submit_member(cluster, group, *times, options=(f"--job-name={name}",))
 
 
 def test_jobs_that_fit_by_what_they_did_before_are_paired_and_one_that_would_lose_is_not(
     site: Cluster,
 ) -> None:
-    alone = [submit(site, f"alone-{name}", name) for name in WORK]
+    alone = [submit(site, f"alone-{name}", name, "--turns", "8") for name in WORK]
     for member in alone:
         member.completed()
     site.restart("interleaved")  # learns at its start, and then each five minutes
 
     # The one that would lose comes first: of groups that are not known to be bad, the first is joined.
-    members = [submit(site, "auto", name, 3) for name in ("full", "light", "light")]
+    end = site.out / "end"
+    turns = ("--turns", "3", "--until", str(end))
+    members = [submit(site, "auto", name, *turns) for name in ("full", "light", "light")]
     groups = []
     for member in members:
-        assert wait_until(lambda m=member: "state=released" in site.job(m.job_id)["AdminComment"], 20)
+        assert eventually(lambda m=member: "state=released" in site.job(m.job_id)["AdminComment"])
         groups.append(site.job(member.job_id)["AdminComment"].partition("group=")[2].partition(";")[0])
+    end.touch()
     for member in members:
         member.completed()
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from lab import Cluster
-from tests.slurm.members import slices, submit_member, violations
+from tests.slurm.members import eventually, slices, submit_member, submit_pair, violations
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 GREEDY = """
 from slurm_interleave.client import Interleaver
@@ -29,7 +29,12 @@ def test_each_of_two_jobs_on_one_device_opens_that_device_alone(
     devices = [str(fenced.layout.device(node, index)) for index in range(2)]
     # A device without a driver: what may be opened is missing, what may not is forbidden.
     tries = "; ".join(f"(exec 3<{device}) 2>&1" for device in devices)
-    jobs = [fenced.sbatch(["sh", "-c", f"{tries}; sleep 3"], group="fence", gres="gpu:1") for _ in "ab"]
+    go = fenced.out / "go-fence"
+    script = f"{tries}; while ! test -e {go}; do sleep 0.1; done"
+    jobs = [fenced.sbatch(["sh", "-c", script], group="fence", gres="gpu:1") for _ in "ab"]
+    for job in jobs:
+        fenced.wait(job, "RUNNING")
+    go.touch()
     for job in jobs:
         fenced.wait(job)
 
@@ -42,11 +47,12 @@ def test_each_of_two_jobs_on_one_device_opens_that_device_alone(
 
 def test_jobs_with_little_memory_take_turns(fenced: Cluster) -> None:
     # At most two copies of their state, while they make it, and the program.
-    a, b = (submit_member(fenced, "little", "--turns", "3", options=("--mem=450",)) for _ in "ab")
+    a, b, end = submit_pair(fenced, "little", options=("--mem=450",))
+    assert eventually(lambda: sum(row.switched for row in slices(fenced, a, b)) >= 3)
+    end.touch()
     a.completed()
     b.completed()
 
-    assert sum(row.switched for row in slices(fenced, a, b)) >= 3
     assert not violations(fenced)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from lab import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 PROGRAM = Path(sys.executable).parent / "interleave"
 
 
@@ -29,7 +29,7 @@ def doctor(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, list[dict[
 
 
 def test_all_is_well_where_all_is_installed(cluster: Cluster) -> None:
-    job = cluster.sbatch(["sleep", "30"], group="looked-at", gres="gpu:1")
+    job = cluster.sbatch(["sleep", "300"], group="looked-at", gres="gpu:1")
     cluster.wait(job, "RUNNING")
 
     code, found = doctor(cluster, "--job", job)

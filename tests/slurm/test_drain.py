@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
-from lab.processes import wait_until
 from tests.lab.test_drain import COUNTER, CRIU, NOT_HERE, PROGRAM
+from tests.slurm.members import eventually
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE),
 ]
 
@@ -39,19 +39,19 @@ def test_a_job_of_a_drained_node_is_requeued_and_goes_on_where_it_was(tmp_path: 
             command, group="drained", gres="gpu:1", options=("--requeue", "--open-mode=append")
         )
         cluster.wait(job, "RUNNING")
-        assert wait_until(lambda: len(counts(cluster, job)) > 3, 30)
+        assert eventually(lambda: len(counts(cluster, job)) > 3)
 
-        assert wait_until(lambda: drained(cluster, "n1", "--keep-node"), 30), cluster.logs("agent-n1")
+        assert eventually(lambda: drained(cluster, "n1", "--keep-node")), cluster.logs("agent-n1")
 
         before = counts(cluster, job)
         cluster.wait(job, "PENDING")
         cluster.begin_soon(job)
-        assert wait_until(lambda: len(counts(cluster, job)) > len(before) + 2, 90), cluster.logs("agent-n1")
+        assert eventually(lambda: len(counts(cluster, job)) > len(before) + 2), cluster.logs("agent-n1")
         assert cluster.job(job)["Restarts"] == "1"
         numbers = counts(cluster, job)
         assert numbers == list(range(1, len(numbers) + 1))
         (tmp_path / "end").touch()
-        assert wait_until(lambda: cluster.job(job)["JobState"] == "FAILED", 30)
+        assert eventually(lambda: cluster.job(job)["JobState"] == "FAILED")
         assert cluster.job(job)["ExitCode"] == "7:0"
 
 
@@ -64,19 +64,19 @@ def test_the_job_of_a_node_that_is_drained_in_slurm_goes_on_on_another_node(tmp_
         cluster.wait(job, "RUNNING")
         node = cluster.job(job)["NodeList"]
         other = next(name for name in cluster.layout.nodes if name != node)
-        assert wait_until(lambda: len(counts(cluster, job)) > 3, 30)
+        assert eventually(lambda: len(counts(cluster, job)) > 3)
 
-        assert wait_until(lambda: drained(cluster, node), 30), cluster.logs(f"agent-{node}")
+        assert eventually(lambda: drained(cluster, node)), cluster.logs(f"agent-{node}")
 
         before = counts(cluster, job)
-        assert wait_until(lambda: cluster.job(job).get("ReqNodeList") == other, 30, 0.2)
-        assert wait_until(lambda: not cluster.held(job), 30, 0.2)
+        assert eventually(lambda: cluster.job(job).get("ReqNodeList") == other)
+        assert eventually(lambda: not cluster.held(job))
         cluster.begin_soon(job)
-        assert wait_until(lambda: len(counts(cluster, job)) > len(before) + 2, 90), (
+        assert eventually(lambda: len(counts(cluster, job)) > len(before) + 2), (
             f"{cluster.output(job)}\n{cluster.logs(f'agent-{other}')}"
         )
         numbers = counts(cluster, job)
         assert numbers == list(range(1, len(numbers) + 1))
         (tmp_path / "end").touch()
-        assert wait_until(lambda: cluster.job(job)["JobState"] == "FAILED", 30)
+        assert eventually(lambda: cluster.job(job)["JobState"] == "FAILED")
         assert (cluster.job(job)["NodeList"], cluster.job(job)["ExitCode"]) == (other, "7:0")

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from lab import Cluster
-from lab.processes import Daemon, wait_until
-from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
+from lab.processes import Daemon
+from tests.slurm.members import (
+    eventually,
+    never_two_on_a_device,
+    slices,
+    submit_member,
+    submit_pair,
+    violations,
+)
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 BACKUP = "slurmctld-backup"
 TWO = ("SlurmctldHost=labtwo(127.0.0.2)", "CommunicationParameters=NoCtldInAddrAny")
@@ -21,7 +28,7 @@ def doubled() -> Iterator[Cluster]:
     """A cluster with a backup controller, which runs as on a host of its own."""
     with Cluster.start(nodes=("n1",), plain_nodes=(), slurm=TWO) as cluster:
         cluster.launch([backup(cluster)])
-        assert wait_until(lambda: cluster.command("scontrol", "ping").count("is UP") == 2, 20)
+        assert eventually(lambda: cluster.command("scontrol", "ping").count("is UP") == 2)
         yield cluster
 
 
@@ -45,17 +52,19 @@ def backup(cluster: Cluster) -> Daemon:
 
 
 def test_when_the_backup_controller_takes_over_turns_go_on_and_new_jobs_are_placed(doubled: Cluster) -> None:
-    a, b = (submit_member(doubled, "failover", "--turns", "10", "--hold", "0.5") for _ in "ab")
-    a.until("yielding")
-    b.until("yielding")
+    a, b, end = submit_pair(doubled, "failover")
 
     doubled.stop("slurmctld")  # after a crash Slurm itself may not know jobs of the last seconds
     doubled.command("scontrol", "takeover")
+    had = len(a.epochs())
+    a.until("granted", had + 2)
+    end.touch()
     a.completed()
     b.completed()
     late = submit_member(doubled, "failover", "--turns", "1")
     late.completed()
 
-    assert len(slices(doubled, a, b)) == 22
+    checks = 2  # each ends with a look at its state, in a turn that it does not note
+    assert len(slices(doubled, a, b)) == len(a.epochs()) + len(b.epochs()) + checks
     assert never_two_on_a_device(slices(doubled, a, b, late))
     assert not violations(doubled)

@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
-from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
+from tests.slurm.members import (
+    eventually,
+    never_two_on_a_device,
+    slices,
+    submit_member,
+    submit_pair,
+    violations,
+)
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 
 @contextlib.contextmanager
@@ -41,12 +47,13 @@ def test_a_job_that_is_cancelled_in_its_prolog_leaves_no_member_and_no_place(clu
     begun, go = cluster.out / "prolog-begun", cluster.out / "prolog-go"
     with around(cluster, "prolog.sh", after=f"/bin/touch {begun}\n{until_there(go)}"):
         job = submit_member(cluster, "in-prolog", "--turns", "1")
-        assert wait_until(begun.exists, 30)
+        assert eventually(begun.exists)
         cluster.scancel(job.job_id)
         go.touch()
         cluster.wait(job.job_id, "CANCELLED")
 
-    a, b = (submit_member(cluster, "in-prolog", "--turns", "2") for _ in "ab")
+    a, b, end = submit_pair(cluster, "in-prolog")
+    end.touch()
     a.completed()
     b.completed()
 
@@ -56,18 +63,20 @@ def test_a_job_that_is_cancelled_in_its_prolog_leaves_no_member_and_no_place(clu
 
 
 def test_an_epilog_that_comes_late_and_twice_disturbs_nobody_on_the_device(cluster: Cluster) -> None:
-    begun, go, end = (cluster.out / f"epilog-{name}" for name in ("begun", "go", "end"))
+    begun, go, end, last = (cluster.out / f"epilog-{name}" for name in ("begun", "go", "end", "last"))
     late = f"/bin/touch {begun}\n{until_there(go)}\n{cluster.layout.etc}/hooks/ours-epilog.sh"
     first = submit_member(cluster, "late-epilog", "--turns", "1", "--hold-for", str(end))
     first.until("granted")
-    second = submit_member(cluster, "late-epilog", "--turns", "8", "--hold", "0.2")
+    second = submit_member(cluster, "late-epilog", "--turns", "2", "--until", str(last))
     cluster.wait(second.job_id, "RUNNING")
     with around(cluster, "epilog.sh", before=late):
         end.touch()
-        assert wait_until(begun.exists, 40)
+        assert eventually(begun.exists)
         second.until("yielding")
         go.touch()
         first.completed()
+        second.until("yielding", len(second.epochs()) + 1)
+        last.touch()
         second.completed()
 
     rows = slices(cluster, first, second)
@@ -81,11 +90,12 @@ def test_a_job_runs_and_ends_though_the_agent_of_its_node_does_not_answer(cluste
     agent = cluster.daemons[f"agent-{node}"].process
     assert agent is not None
     there = (f"--nodelist={node}",)
-    job = cluster.sbatch(["echo", "ran"], group="silent", gres="gpu:1", options=(*there, "--begin=now+3"))
-    assert wait_until(lambda: "state=released" in cluster.job(job)["AdminComment"], 20)
+    job = cluster.sbatch(["echo", "ran"], group="silent", gres="gpu:1", options=(*there, "--begin=now+1hour"))
+    assert eventually(lambda: "state=released" in cluster.job(job)["AdminComment"])
 
     os.kill(agent.pid, signal.SIGSTOP)
     try:
+        cluster.begin_soon(job)
         cluster.wait(job)
     finally:
         os.kill(agent.pid, signal.SIGCONT)

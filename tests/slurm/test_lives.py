@@ -12,20 +12,21 @@ import grpc
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
 from lab.scratch import REPOSITORY
 from tests.slurm.members import (
     SCRIPT,
     SubmittedMember,
+    eventually,
     kill_all_of,
     never_two_on_a_device,
     slices,
     status,
     submit_member,
+    submit_pair,
     violations,
 )
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 LONG_HOLD = ("--turns", "1", "--hold", "300")
 # Ends in its turn without a word, as after a SIGKILL.
@@ -39,9 +40,9 @@ with Interleaver.from_env().turn("last"):
     os._exit(0)
 """
 USER_TURNS = """
-import os, time
+import os, sys, time
 from slurm_interleave.client import Interleaver
-for turn in range(4):
+while not os.path.exists(sys.argv[1]):
     with Interleaver.from_env().turn(f"u{os.getuid()}"):
         time.sleep(0.2)
 """
@@ -109,8 +110,8 @@ def test_a_job_that_is_cancelled_while_its_state_is_saved_leaves_nothing_of_it(c
 
     cluster.scancel(a.job_id)
 
-    assert wait_until(lambda: not saved(cluster, a.job_id), 30, 0.1)
-    assert wait_until(lambda: set(status(cluster, "cancel-saved")) == {b.job_id}, 30, 0.1)
+    assert eventually(lambda: not saved(cluster, a.job_id))
+    assert eventually(lambda: set(status(cluster, "cancel-saved")) == {b.job_id})
     go.touch()
     b.completed()
 
@@ -124,7 +125,7 @@ def test_a_holding_step_that_is_killed_gives_its_device_to_the_next_while_its_jo
     a = SubmittedMember(cluster, cluster.sbatch(["sh", "-c", script], group="kill", gres="gpu:1"), notes)
     a.until("granted")
     b = submit_member(cluster, "kill", "--turns", "1")
-    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
+    assert eventually(lambda: "1 ahead" in cluster.output(b.job_id))
 
     cluster.command("scancel", "--signal=KILL", f"{a.job_id}.0")
     b.completed()
@@ -148,13 +149,16 @@ def test_a_job_that_never_takes_a_turn_is_in_nobodys_way(cluster: Cluster) -> No
 
 def test_jobs_of_two_users_take_turns_in_one_group(cluster: Cluster) -> None:
     python = python_for_all(cluster)
-    command = [*python, "-c", USER_TURNS]
+    end = cluster.out / "end-users"
+    command = [*python, "-c", USER_TURNS, str(end)]
     jobs = [cluster.sbatch(command, group="users", gres="gpu:1", user=user) for user in ("nobody", None)]
+    members = [SubmittedMember(cluster, job, Path()) for job in jobs]
+    assert eventually(lambda: {row.phase for row in slices(cluster, *members)} == {"u65534", "u0"})
+    end.touch()
     for job in jobs:
         cluster.wait(job)
 
-    rows = slices(cluster, *(SubmittedMember(cluster, job, Path()) for job in jobs))
-    assert {row.phase for row in rows} == {"u65534", "u0"}
+    rows = slices(cluster, *members)
     assert len({device for row in rows for device in row.devices}) == 1
     assert never_two_on_a_device(rows)
 
@@ -162,9 +166,9 @@ def test_jobs_of_two_users_take_turns_in_one_group(cluster: Cluster) -> None:
 def test_with_slurmctld_down_the_end_of_a_holder_frees_its_device(cluster: Cluster) -> None:
     go = cluster.out / "go-dies"
     dies = cluster.sbatch([sys.executable, "-c", DIES, str(go)], group="headless-end", gres="gpu:1")
-    assert wait_until(lambda: "holds" in cluster.output(dies), 30)
+    assert eventually(lambda: "holds" in cluster.output(dies))
     b = submit_member(cluster, "headless-end", "--turns", "1")
-    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
+    assert eventually(lambda: "1 ahead" in cluster.output(b.job_id))
 
     cluster.stop("slurmctld")  # no epilog runs now; after a crash Slurm itself may not know these jobs
     try:
@@ -181,7 +185,7 @@ def test_the_crash_of_a_node_frees_the_devices_of_its_holder(cluster: Cluster) -
     a.until("granted")
     node = cluster.job(a.job_id)["NodeList"]
     b = submit_member(cluster, "node-crash", "--turns", "1")
-    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
+    assert eventually(lambda: "1 ahead" in cluster.output(b.job_id))
 
     cluster.kill9(f"slurmd-{node}")
     try:
@@ -192,18 +196,18 @@ def test_the_crash_of_a_node_frees_the_devices_of_its_holder(cluster: Cluster) -
     cluster.scancel(a.job_id)
     b.completed()
     up = ("idle", "mixed")
-    assert wait_until(lambda: cluster.command("sinfo", "-hn", node, "-o%T").strip() in up, 40, 0.2)
+    assert eventually(lambda: cluster.command("sinfo", "-hn", node, "-o%T").strip() in up)
 
 
 def test_a_reconfiguration_and_a_restart_of_slurmctld_leave_turns_and_places_alone(cluster: Cluster) -> None:
-    a, b = (submit_member(cluster, "reconfigured", "--turns", "12", "--hold", "0.3") for _ in "ab")
-    a.until("yielding")
-    b.until("yielding")
+    a, b, end = submit_pair(cluster, "reconfigured")
     cluster.command("scontrol", "reconfigure")
     cluster.restart("slurmctld")
     third = submit_member(cluster, "reconfigured", "--turns", "1")
-    for member in (a, b, third):
-        member.completed()
+    third.completed()
+    end.touch()
+    a.completed()
+    b.completed()
 
     devices = {row.devices[0] for row in slices(cluster, a, b)}
     assert len(devices) == 1
@@ -225,7 +229,7 @@ def test_what_a_user_may_change_of_his_held_job_he_changes(cluster: Cluster) -> 
 def test_a_holder_at_its_time_limit_gives_its_device_to_the_next(cluster: Cluster, limited: Pair) -> None:
     a, b = limited
 
-    b.completed(timeout_s=120)
+    b.completed()
 
     assert cluster.wait(a.job_id, "TIMEOUT") == "TIMEOUT"
     assert state_of(cluster, a.job_id) == {"JOB_ENDED"}

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
-from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
+from tests.slurm.members import eventually, never_two_on_a_device, slices, submit_pair, violations
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def test_as_many_jobs_share_a_device_as_the_class_of_its_node_says(mixed: Cluste
     jobs = [mixed.sbatch(["sh", "-c", told], group=f"on-{node}", gres="gpu:1", options=[f"--nodelist={node}"])
             for node in ("n1", "n2") for _ in range(4)]  # fmt: skip
 
-    assert wait_until(lambda: sum(mixed.state(job) == "RUNNING" for job in jobs) == 5, 60), mixed.logs(
+    assert eventually(lambda: sum(mixed.state(job) == "RUNNING" for job in jobs) == 5), mixed.logs(
         "interleaved"
     )
     running = [job for job in jobs if mixed.state(job) == "RUNNING"]
@@ -40,15 +39,14 @@ def test_as_many_jobs_share_a_device_as_the_class_of_its_node_says(mixed: Cluste
 
 
 def test_members_take_turns_in_either_class(mixed: Cluster) -> None:
-    groups = {
-        node: [submit_member(mixed, f"turns-{node}", "--turns", "3") for _ in "ab"] for node in ("n1", "n2")
-    }
-    for members in groups.values():
-        for member in members:
-            member.completed()
+    pairs = [submit_pair(mixed, f"turns-{node}", options=(f"--nodelist={node}",)) for node in ("n1", "n2")]
+    for a, b, end in pairs:
+        end.touch()
+        a.completed()
+        b.completed()
 
-    for members in groups.values():
-        rows = slices(mixed, *members)
+    for a, b, _ in pairs:
+        rows = slices(mixed, a, b)
         assert len({device for row in rows for device in row.devices}) == 1
         assert never_two_on_a_device(rows)
     assert not violations(mixed)

@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
 from tests.slurm.members import (
     SubmittedMember,
+    eventually,
     kill_all_of,
     never_two_on_a_device,
     slices,
     status,
     submit_member,
+    submit_pair,
     violations,
 )
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 LONG_HOLD = ("--turns", "1", "--hold", "300")
 
@@ -39,7 +40,9 @@ def site(asked: Path) -> Iterator[Cluster]:
     program = asked.with_name("reboot")
     program.write_text(f"#!/bin/sh\ntouch {asked}\n")
     program.chmod(0o755)
-    with Cluster.start(plain_nodes=(), slurm=("ReturnToService=1", f"RebootProgram={program}")) as started:
+    # A node that is slow to come back is not down for it.
+    patient = ("ReturnToService=1", "ResumeTimeout=300")
+    with Cluster.start(plain_nodes=(), slurm=(*patient, f"RebootProgram={program}")) as started:
         yield started
 
 
@@ -48,7 +51,7 @@ def nothing_is_left(site: Cluster) -> Iterator[None]:
     yield
     site.cancel_all()
     for node in site.layout.nodes:
-        assert wait_until(lambda node=node: state_of(site, node) == "idle", 30, 0.2), state_of(site, node)
+        assert eventually(lambda node=node: state_of(site, node) == "idle"), state_of(site, node)
     assert not violations(site)
 
 
@@ -61,7 +64,7 @@ def pair(cluster: Cluster, group: str, *options: str) -> tuple[SubmittedMember, 
     a = submit_member(cluster, group, *LONG_HOLD, options=options)
     a.until("granted")
     b = submit_member(cluster, group, "--turns", "1", options=("--requeue", "--open-mode=append"))
-    assert wait_until(lambda: "1 ahead" in cluster.output(b.job_id), 30)
+    assert eventually(lambda: "1 ahead" in cluster.output(b.job_id))
     return a, b, cluster.job(a.job_id)["NodeList"]
 
 
@@ -75,7 +78,7 @@ def crash(cluster: Cluster, node: str, *jobs: str) -> None:
     for folder in (root / "run" / node, root / "spool" / node, cluster.scratch.sim / node):
         shutil.rmtree(folder)
     # slurmctld tells a boot from a new slurmd by whole seconds: it is later than the node's last answer.
-    assert wait_until(lambda: time.time() > off + 2, 5, 0.1)
+    assert eventually(lambda: time.time() > off + 2)
 
 
 def boot(cluster: Cluster, node: str) -> None:
@@ -93,7 +96,7 @@ def boot(cluster: Cluster, node: str) -> None:
 
 def reboot_node(cluster: Cluster, node: str, asked: Path) -> None:
     """Wait until Slurm reboots *node*, and do what its RebootProgram stands for."""
-    assert wait_until(asked.exists, 60, 0.1), cluster.command("scontrol", "show", "node", node)
+    assert eventually(asked.exists), cluster.command("scontrol", "show", "node", node)
     asked.unlink()
     crash(cluster, node)
     boot(cluster, node)
@@ -107,10 +110,10 @@ def test_a_node_that_boots_anew_gives_its_devices_to_those_that_come_after(site:
 
     assert site.wait(a.job_id, "NODE_FAIL") == "NODE_FAIL"
     assert "event=state.void" in site.logs(f"agent-{node}", 1000)
-    assert wait_until(lambda: [row.state for row in slices(site, a)] == ["JOB_ENDED"], 20, 0.2)
+    assert eventually(lambda: [row.state for row in slices(site, a)] == ["JOB_ENDED"])
     # Not any "down" before that, or Slurm sets it down once more when its slurmd tells of the boot.
     rebooted = "unexpectedly rebooted"
-    assert wait_until(lambda: rebooted in site.command("scontrol", "show", "node", node), 40, 0.2)
+    assert eventually(lambda: rebooted in site.command("scontrol", "show", "node", node))
     site.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
     submit_member(site, "rebooted-later", "--turns", "1", options=(f"--nodelist={node}",)).completed()
     site.begin_soon(b.job_id)
@@ -119,17 +122,16 @@ def test_a_node_that_boots_anew_gives_its_devices_to_those_that_come_after(site:
 
 
 def test_turns_go_on_while_slurmd_is_away(site: Cluster) -> None:
-    a, b = (submit_member(site, "no-slurmd", "--turns", "10", "--hold", "0.3") for _ in "ab")
-    a.until("yielding")
-    b.until("yielding")
+    a, b, end = submit_pair(site, "no-slurmd")
     slurmd = f"slurmd-{site.job(a.job_id)['NodeList']}"
 
     site.kill9(slurmd)
     try:
         before = len(slices(site, a, b))
-        assert wait_until(lambda: len(slices(site, a, b)) > before + 3, 30, 0.2)
+        assert eventually(lambda: len(slices(site, a, b)) > before + 3)
     finally:
         site.start_again(slurmd)
+    end.touch()
     a.completed()
     b.completed()
 
@@ -143,8 +145,8 @@ def test_jobs_of_a_node_that_is_set_down_end_and_one_that_is_requeued_goes_elsew
     site.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     try:
         assert site.wait(a.job_id, "NODE_FAIL") == "NODE_FAIL"
-        assert wait_until(lambda: site.job(b.job_id).get("ReqNodeList") == other, 30, 0.2)
-        assert wait_until(lambda: not site.held(b.job_id), 20, 0.2)
+        assert eventually(lambda: site.job(b.job_id).get("ReqNodeList") == other)
+        assert eventually(lambda: not site.held(b.job_id))
         site.begin_soon(b.job_id)
         b.completed()
     finally:
@@ -161,11 +163,11 @@ def test_no_job_is_placed_on_a_node_that_is_drained_and_one_that_waits_there_lea
     other = next(name for name in site.layout.nodes if name != node)
     later = ("--begin=now+1hour", f"--nodelist={node}")
     waits = submit_member(site, "drained", "--turns", "1", options=later)
-    assert wait_until(lambda: "state=released" in site.job(waits.job_id)["AdminComment"], 20, 0.2)
+    assert eventually(lambda: "state=released" in site.job(waits.job_id)["AdminComment"])
 
     site.command("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
     try:
-        assert wait_until(lambda: site.job(waits.job_id).get("ReqNodeList") == other, 30, 0.2)
+        assert eventually(lambda: site.job(waits.job_id).get("ReqNodeList") == other)
         late = [submit_member(site, f"drained{n}", "--turns", "1") for n in range(2)]
         for member in late:
             member.completed()
@@ -183,25 +185,25 @@ def test_a_node_that_is_to_reboot_lets_its_jobs_end_and_a_pair_that_was_placed_t
     holds = submit_member(site, "reboots", "--turns", "1", "--hold-for", str(go))
     holds.until("granted")
     waits = submit_member(site, "reboots", "--turns", "1")
-    assert wait_until(lambda: "1 ahead" in site.output(waits.job_id), 30)
+    assert eventually(lambda: "1 ahead" in site.output(waits.job_id))
     node = site.job(holds.job_id)["NodeList"]
     other = next(name for name in site.layout.nodes if name != node)
     later = ("--begin=now+1hour", f"--nodelist={node}")
     pair = [submit_member(site, "placed", "--turns", "2", options=later) for _ in "ab"]
     for member in pair:
-        assert wait_until(lambda m=member: "state=released" in site.job(m.job_id)["AdminComment"], 20)
+        assert eventually(lambda m=member: "state=released" in site.job(m.job_id)["AdminComment"])
 
     site.command("scontrol", "reboot", "ASAP", "nextstate=RESUME", node)
 
     for member in pair:
-        assert wait_until(lambda m=member: site.job(m.job_id).get("ReqNodeList") == other, 30, 0.2)
-        assert wait_until(lambda m=member: not site.held(m.job_id), 30, 0.2)
+        assert eventually(lambda m=member: site.job(m.job_id).get("ReqNodeList") == other)
+        assert eventually(lambda m=member: not site.held(m.job_id))
     assert not asked.exists()
     go.touch()
     holds.completed()
     waits.completed()
     reboot_node(site, node, asked)
-    assert wait_until(lambda: state_of(site, node) == "idle", 60, 0.2), state_of(site, node)
+    assert eventually(lambda: state_of(site, node) == "idle"), state_of(site, node)
     submit_member(site, "after-reboot", "--turns", "1", options=(f"--nodelist={node}",)).completed()
     for member in pair:
         site.command("scontrol", "update", f"JobId={member.job_id}", "StartTime=now")
@@ -215,7 +217,7 @@ def test_a_node_that_is_to_reboot_lets_its_jobs_end_and_a_pair_that_was_placed_t
 def test_a_job_for_a_node_that_is_rebooting_starts_there_when_it_is_back(site: Cluster, asked: Path) -> None:
     node = site.layout.nodes[0]
     site.command("scontrol", "reboot", "nextstate=RESUME", node)
-    assert wait_until(asked.exists, 60, 0.1)
+    assert eventually(asked.exists)
 
     early = submit_member(site, "boots", "--turns", "1", options=(f"--nodelist={node}",))
     free = submit_member(site, "elsewhere", "--turns", "1")

@@ -13,19 +13,23 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
-from lab.processes import LabError, wait_until
+from lab.processes import LabError
 from slurm_interleave.orchestrator.placement.admin_comment import parse_comment
+from tests.slurm.members import eventually
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 Piece = Callable[[str, str], None]
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def test_the_devices_of_a_job_are_those_of_the_book(cluster: Cluster, piece: Piece) -> None:
-    job = cluster.sbatch(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 2"], group="book", gres="gpu:1")
+    go = cluster.out / "go-book"
+    script = f"echo $CUDA_VISIBLE_DEVICES; while ! test -e {go}; do sleep 0.1; done"
+    job = cluster.sbatch(["sh", "-c", script], group="book", gres="gpu:1")
     cluster.wait(job, "RUNNING")
     shown = cluster.command("scontrol", "--details", "show", "job", job)
+    go.touch()
     cluster.wait(job)
 
     place = parse_comment(cluster.job(job)["AdminComment"])
@@ -84,7 +88,7 @@ def test_the_queue_is_read_in_the_form_that_this_release_writes(cluster: Cluster
 
 
 def test_the_figures_of_a_job_have_a_field_of_their_own(cluster: Cluster, piece: Piece) -> None:
-    job = cluster.sbatch(["sleep", "30"], group="figures", gres="gpu:1")
+    job = cluster.sbatch(["sleep", "300"], group="figures", gres="gpu:1")
     cluster.wait(job, "RUNNING")
     try:
         cluster.command("scontrol", "update", f"JobId={job}", "Extra=figures")
@@ -94,7 +98,7 @@ def test_the_figures_of_a_job_have_a_field_of_their_own(cluster: Cluster, piece:
     piece("`Extra` of a running job can be set", "yes" if known else "no; AdminComment can")
     cluster.command("scontrol", "update", f"JobId={job}", f"AdminComment={cluster.job(job)['AdminComment']}")
     cluster.scancel(job)
-    assert wait_until(lambda: cluster.state(job) == "CANCELLED", 20, 0.1)
+    assert eventually(lambda: cluster.state(job) == "CANCELLED")
 
 
 def test_the_processes_of_a_job_are_found_wherever_its_cgroup_lies(fenced: Cluster, piece: Piece) -> None:

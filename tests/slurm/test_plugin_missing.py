@@ -10,9 +10,9 @@ import pytest
 
 from lab import Cluster, SubmitRefused
 from lab.hooks import PLUGIN
-from lab.processes import wait_until
+from tests.slurm.members import eventually
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -66,4 +66,4 @@ def test_a_job_on_a_node_without_the_plugin_starts_without_our_variables_and_is_
     seen = cluster.output(job, 1000)
     assert "INTERLEAVE_TOKEN" not in seen
     registered = f"event=job.registered job={job}"
-    assert wait_until(lambda: registered in cluster.logs("interleaved"), 10)
+    assert eventually(lambda: registered in cluster.logs("interleaved", 10000))

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
 from lab.slurm_conf import PARTITION
-from tests.slurm.members import SubmittedMember, never_two_on_a_device, slices, submit_member, violations
+from tests.slurm.members import never_two_on_a_device, slices, submit_pair, violations
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 URGENT = (
     "PreemptType=preempt/partition_prio",
@@ -27,20 +26,13 @@ def busy() -> Iterator[Cluster]:
         yield started
 
 
-def pair(cluster: Cluster, group: str) -> tuple[SubmittedMember, SubmittedMember]:
-    """Submit two jobs of many turns and wait until both have had one."""
-    a, b = (submit_member(cluster, group, "--turns", "8", "--hold", "0.3") for _ in "ab")
-    a.until("yielding")
-    b.until("yielding")
-    return a, b
-
-
 def test_jobs_that_slurm_requeues_for_another_come_back_to_a_place(busy: Cluster) -> None:
     busy.command("scontrol", "update", f"PartitionName={PARTITION}", "PreemptMode=REQUEUE")
-    a, b = pair(busy, "requeued")
+    a, b, end = submit_pair(busy, "requeued")
 
     urgent = busy.sbatch(["sleep", "1"], options=ALL_CPUS)
     busy.wait(urgent)
+    end.touch()
     for member in (a, b):
         busy.wait(member.job_id, "PENDING")
         busy.begin_soon(member.job_id)
@@ -54,11 +46,17 @@ def test_jobs_that_slurm_requeues_for_another_come_back_to_a_place(busy: Cluster
 
 def test_jobs_that_slurm_suspends_for_another_go_on_afterwards(busy: Cluster) -> None:
     busy.command("scontrol", "update", f"PartitionName={PARTITION}", "PreemptMode=SUSPEND")
-    a, b = pair(busy, "suspended")
+    a, b, end = submit_pair(busy, "suspended")
+    go = busy.out / "go-urgent"
 
-    urgent = busy.sbatch(["sleep", "3"], options=ALL_CPUS)
-    assert wait_until(lambda: busy.state(a.job_id) == "SUSPENDED", 30, 0.05)
+    urgent = busy.sbatch(["sh", "-c", f"while ! test -e {go}; do sleep 0.1; done"], options=ALL_CPUS)
+    for member in (a, b):
+        busy.wait(member.job_id, "SUSPENDED")
+    go.touch()
     busy.wait(urgent)
+    had = len(a.epochs())
+    a.until("granted", had + 2)
+    end.touch()
     a.completed()
     b.completed()
 

@@ -16,7 +16,7 @@ from lab import Cluster
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(
         shutil.which("slurmrestd") is None and os.environ.get("CI") != "true",
         reason="slurmrestd is not installed; run: deploy/lab/install-packages.sh",

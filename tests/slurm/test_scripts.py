@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
-from tests.slurm.members import SCRIPT, SubmittedMember, slices, submit_member, violations
+from tests.slurm.members import SCRIPT, SubmittedMember, eventually, slices, submit_member, violations
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 WORKS = """
 import pathlib, sys
@@ -49,7 +48,7 @@ def test_a_script_that_unsets_our_variables_is_seen_to_work_and_its_steps_take_t
     step = shlex.join(["srun", sys.executable, str(SCRIPT), str(notes), "--turns", "2"])
     job = cluster.sbatch(["bash", "-c", f"{UNSET}; {hidden} && {step}"], group="unset", gres="gpu:1")
     trespass = f'event=trespass.seen member="job {job} of group unset"'
-    assert wait_until(lambda: trespass in cluster.logs("interleaved", 10000), 40), cluster.logs("interleaved")
+    assert eventually(lambda: trespass in cluster.logs("interleaved", 10000)), cluster.logs("interleaved")
 
     seen.touch()
     SubmittedMember(cluster, job, notes).completed()
@@ -80,9 +79,9 @@ def test_a_holder_that_requeues_itself_gives_its_device_to_the_next_and_comes_ba
     script = f'test -n "$SLURM_RESTART_COUNT" || ({itself}) & exec {holds}'
     options = ("--requeue", "--open-mode=append")
     job = cluster.sbatch(["sh", "-c", script], group="itself", gres="gpu:1", options=options)
-    assert wait_until(lambda: "holds" in cluster.output(job), 40)
+    assert eventually(lambda: "holds" in cluster.output(job))
     other = submit_member(cluster, "itself", "--turns", "1")
-    assert wait_until(lambda: "1 ahead" in cluster.output(other.job_id), 40)
+    assert eventually(lambda: "1 ahead" in cluster.output(other.job_id))
 
     go.touch()
     other.completed()
@@ -98,9 +97,7 @@ def test_a_holder_that_requeues_itself_gives_its_device_to_the_next_and_comes_ba
 def test_the_report_finds_the_tasks_of_an_array(cluster: Cluster) -> None:
     turn = "from slurm_interleave.client import Interleaver; Interleaver.from_env().acquire('turn')"
     array = cluster.sbatch([sys.executable, "-c", turn], group="tasks", gres="gpu:1", options=["--array=1-3"])
-    assert wait_until(
-        lambda: not cluster.command("squeue", "-hj", array, "--states=PD,R,CG").strip(), 60, 0.2
-    )
+    assert eventually(lambda: not cluster.command("squeue", "-hj", array, "--states=PD,R,CG").strip())
     shown = [cluster.job(f"{array}_{task}")["JobId"] for task in (1, 2, 3)]
 
     def reported(jobs: str) -> list[str]:

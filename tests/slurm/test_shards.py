@@ -8,11 +8,18 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
 from lab.slurm_conf import cgroups_missing, slurm_version
-from tests.slurm.members import never_two_on_a_device, slices, submit_member, violations
+from slurm_interleave.orchestrator.placement.admin_comment import parse_comment
+from tests.slurm.members import (
+    eventually,
+    never_two_on_a_device,
+    slices,
+    submit_member,
+    submit_pair,
+    violations,
+)
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 SINCE = (24, 11)
 
 
@@ -24,6 +31,14 @@ def shards() -> Iterator[Cluster]:
         yield started
 
 
+def device(cluster: Cluster, job: str) -> int:
+    """Return the index of the one device that the job was given."""
+    place = parse_comment(cluster.job(job)["AdminComment"])
+    assert place is not None
+    (index,) = place.indices
+    return index
+
+
 def variables(text: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in text.splitlines())
 
@@ -33,14 +48,14 @@ def test_members_share_one_device_and_neither_reconfiguration_nor_restart_change
 ) -> None:
     piece("Jobs can share devices as Slurm's own shards", "yes" if slurm_version() >= SINCE else "no")
     shards: Cluster = request.getfixturevalue("shards")
-    a, b = (submit_member(shards, "pair", "--turns", "24", "--hold", "0.3") for _ in "ab")
-    a.until("yielding")
-    b.until("yielding")
+    a, b, end = submit_pair(shards, "pair")
     shards.command("scontrol", "reconfigure")
     shards.restart("slurmctld")
     third = submit_member(shards, "pair", "--turns", "1")
-    for member in (a, b, third):
-        member.completed()
+    third.completed()
+    end.touch()
+    a.completed()
+    b.completed()
 
     rows = slices(shards, a, b)
     assert len({device for row in rows for device in row.devices}) == 1
@@ -59,7 +74,7 @@ def test_a_plain_srun_works_and_a_job_that_this_one_submits_asks_for_no_shard(sh
 
     step, _, other = shards.output(job, 1000).partition("\n\n")
     assert variables(step)["INTERLEAVE_TOKEN"]
-    assert variables(step)["CUDA_VISIBLE_DEVICES"] == "SIM-n1-0"
+    assert variables(step)["CUDA_VISIBLE_DEVICES"] == f"SIM-n1-{device(shards, job)}"
     assert variables(other)["SLURM_JOB_PARTITION"] == "batch"
     assert "SLURM_GRES" not in variables(other)
 
@@ -67,25 +82,24 @@ def test_a_plain_srun_works_and_a_job_that_this_one_submits_asks_for_no_shard(sh
 def test_a_job_of_two_devices_is_held_with_the_reason(shards: Cluster) -> None:
     job = shards.sbatch(["true"], group="wide", gres="gpu:2")
 
-    assert wait_until(
-        lambda: "why=shards are of 1 device" in shards.command("scontrol", "show", "job", job), 20
-    )
+    assert eventually(lambda: "why=shards are of 1 device" in shards.command("scontrol", "show", "job", job))
 
     shards.scancel(job)
 
 
 def test_a_job_that_wants_a_whole_device_gets_none_that_has_members(shards: Cluster) -> None:
-    holds = [shards.sbatch(["sleep", "60"], group=f"half-{n}", gres="gpu:1") for n in range(2)]
+    holds = [shards.sbatch(["sleep", "300"], group=f"half-{n}", gres="gpu:1") for n in range(2)]
     for job in holds:
         shards.wait(job, "RUNNING")
 
     whole = shards.sbatch(["sh", "-c", "echo $SLURM_JOB_GPUS"], gres="gpu:1", options=["--partition=whole"])
-    assert wait_until(lambda: shards.job(whole)["Reason"] == "Resources", 20)
+    assert eventually(lambda: shards.job(whole)["Reason"] == "Resources")
+    free = device(shards, holds[1])
     shards.scancel(holds[1])
     shards.wait(whole)
     shards.scancel(holds[0])
 
-    assert shards.output(whole).strip() == "1"
+    assert shards.output(whole).strip() == str(free)
 
 
 def test_where_slurm_numbers_the_devices_of_each_job_anew_a_job_has_its_own_all_the_same(
@@ -95,7 +109,12 @@ def test_where_slurm_numbers_the_devices_of_each_job_anew_a_job_has_its_own_all_
         pytest.skip(cgroups_missing())
     name = f"s{os.getpid()}"
     with Cluster.start(nodes=(name,), plain_nodes=(), cgroups=True, shards=True) as fenced:
-        jobs = [fenced.sbatch(["sh", "-c", "env; sleep 3"], group=f"g{n}", gres="gpu:1") for n in range(2)]
+        go = fenced.out / "go"
+        script = f"env; while ! test -e {go}; do sleep 0.1; done"
+        jobs = [fenced.sbatch(["sh", "-c", script], group=f"g{n}", gres="gpu:1") for n in range(2)]
+        for job in jobs:
+            fenced.wait(job, "RUNNING")
+        go.touch()
         for job in jobs:
             fenced.wait(job)
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
-from lab.processes import wait_until
-from tests.slurm.members import status, submit_member, violations
+from tests.slurm.members import eventually, status, submit_member, violations
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 CONFIG = {
     "turns": {"policy": "priority", "yield_grace_s": 300, "force": True},
@@ -40,7 +39,7 @@ def test_the_job_with_the_higher_priority_in_slurm_goes_first(site: Cluster) -> 
         members = status(site, "weights").values()
         return {m.job_id: (m.queue_place > 0, m.priority) for m in members if m.job_id in wanted}
 
-    assert wait_until(lambda: known() == wanted, 20)
+    assert eventually(lambda: known() == wanted)
     site.scancel(a.job_id)
     early.completed()
     late.completed()
@@ -49,11 +48,13 @@ def test_the_job_with_the_higher_priority_in_slurm_goes_first(site: Cluster) -> 
 
 
 def test_a_job_whose_saved_state_is_damaged_is_started_again_and_its_devices_are_free(site: Cluster) -> None:
-    a = submit_member(site, "faulted", "--turns", "40", "--hold", "0.2", "--stay")
+    end = site.out / "end-faulted"
+    a = submit_member(site, "faulted", "--turns", "2", "--until", str(end), "--stay")
     a.until("yielding")
     b = submit_member(site, "faulted", "--turns", "1", "--hold", "300")
     b.until("granted")
-    assert wait_until(lambda: status(site, "faulted")[a.job_id].queue_place > 0, 20)
+    assert eventually(lambda: status(site, "faulted")[a.job_id].queue_place > 0)
+    end.touch()
     files = site.scratch.sim.glob(f"*/host/{a.job_id}/*")
     buffer = next(path for path in files if path.stat().st_size > 1 << 20)
     with buffer.open("r+b") as file:
@@ -72,29 +73,33 @@ def test_a_job_whose_saved_state_is_damaged_is_started_again_and_its_devices_are
 
 
 def test_the_log_and_the_status_say_that_the_holder_is_suspended(site: Cluster) -> None:
-    a = submit_member(site, "stalled", "--turns", "1", "--idle", "3")
+    go = site.out / "go-stalled"
+    a = submit_member(site, "stalled", "--turns", "1", "--hold-for", str(go))
     a.until("worked")
     b = submit_member(site, "stalled", "--turns", "1")
     site.wait(b.job_id, "RUNNING")
     site.command("scontrol", "suspend", a.job_id)
 
     reason = f"holder {a.job_id} is suspended in Slurm"
-    assert wait_until(lambda: f"1 ahead; {reason}" in site.output(b.job_id), 20)
+    assert eventually(lambda: f"1 ahead; {reason}" in site.output(b.job_id))
     assert reason in site.command(str(Path(sys.executable).with_name("interleave")), "status", "stalled")
     assert b.epochs() == []
+    go.touch()
     site.command("scontrol", "resume", a.job_id)
     a.completed()
     b.completed()
 
 
 def test_a_suspended_holder_loses_its_devices_at_its_limit_and_goes_on_later(site: Cluster) -> None:
-    a = submit_member(site, "limited", "--turns", "2", "--idle", "1")
+    go = site.out / "go-limited"
+    a = submit_member(site, "limited", "--turns", "2", "--hold-for", str(go))
     a.until("worked")
     site.command("scontrol", "suspend", a.job_id)
     b = submit_member(site, "limited", "--turns", "2")
     b.completed()
     assert a.events()[-1] == "worked"
 
+    go.touch()
     site.command("scontrol", "resume", a.job_id)
     a.completed()
     assert not violations(site)

@@ -10,8 +10,9 @@ import pytest
 
 from lab import Cluster
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as pb
+from tests.slurm.members import eventually, status
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).with_name("v1alpha1_member.py")
 
@@ -20,8 +21,7 @@ def test_two_jobs_that_speak_v1alpha1_alone_take_turns(cluster: Cluster) -> None
     go = cluster.out / "go-wire"
     command = [sys.executable, str(SCRIPT), str(go)]
     jobs = [cluster.sbatch(command, group="wire", gres="gpu:1") for _ in range(2)]
-    for job in jobs:
-        cluster.wait(job, "RUNNING")
+    assert eventually(lambda: any(member.queue_place for member in status(cluster, "wire").values()))
     go.touch()
     for job in jobs:
         cluster.wait(job)
@@ -34,5 +34,5 @@ def test_two_jobs_that_speak_v1alpha1_alone_take_turns(cluster: Cluster) -> None
         assert not turns[0]["restored"]
         restored += [turn["restored"] for turn in turns]
         assert last["jobs"] == [job]
-    # How many depends on whether the other has asked in time each time.
+    # Who held first came back to a saved state; how often that was depends on how fast each asked again.
     assert any(restored)

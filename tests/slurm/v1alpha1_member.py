@@ -1,6 +1,6 @@
 """A job of the tests that speaks the v1alpha1 services only, as existing RL clients do.
 
-Run as `python v1alpha1_member.py FILE`; it begins when FILE is there.
+Run as `python v1alpha1_member.py FILE`; its first turn ends when FILE is there.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ TURNS = 3
 
 def main() -> None:
     who = {"job_id": os.environ["TIMESLICE_JOB_ID"], "group_id": os.environ["TIMESLICE_GROUP"]}
-    while not Path(sys.argv[1]).exists():
-        time.sleep(0.05)
     device, state = SimDevice.open(), None
     with grpc.insecure_channel(os.environ["TIMESLICE_ORCH_ADDR"]) as channel:
         lock = rpc.TimeSliceOrchestratorServiceStub(channel)
         for _ in range(TURNS):
-            granted = lock.Acquire(pb.AcquireRequest(**who), timeout=30)
+            granted = lock.Acquire(pb.AcquireRequest(**who), timeout=90)
             if state is None:
                 state = device.put(np.ones(150 << 17))
             device.run("work", np.sum, state, seconds=0.2)
+            while not Path(sys.argv[1]).exists():
+                time.sleep(0.05)
             status = lock.GetGroupStatus(pb.GetGroupStatusRequest(group_id=who["group_id"])).group
             lock.Yield(pb.YieldRequest(**who))
             tell(restored=granted.context_restored, holder=status.locking_job, state=status.group_state)

@@ -11,7 +11,7 @@ from lab import Cluster, SubmitRefused
 from lab.processes import LabError
 from tests.slurm_plugin.programs import PLUGIN
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 TOKEN = "INTERLEAVE_TOKEN"
 
