@@ -17,6 +17,7 @@ from pathlib import Path
 MARKER = "INTERLEAVE_LAB"
 POLL_S = 0.02
 TAIL_LINES = 15
+_SIGTERM_EVERY_S = 1.0
 _PORTS = range(20000, 32000, 400)
 
 
@@ -106,11 +107,16 @@ class Daemon:
         """End it with SIGTERM, after *timeout_s* with SIGKILL. Nothing happens where it does not run."""
         if self.process is None or not self.running:
             return
-        self.terminate()
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        if not wait_until(self._ended_by_another_sigterm, timeout_s, poll_s=0):
             self.kill9()
+
+    def _ended_by_another_sigterm(self) -> bool:
+        """A Slurm from 24.11 on that is reading its configuration anew loses the signal."""
+        self.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self.process is not None:
+                self.process.wait(_SIGTERM_EVERY_S)
+        return not self.running
 
     def kill9(self) -> None:
         """End it with SIGKILL, as a crash would."""

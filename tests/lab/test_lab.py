@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from lab import Cluster, LabError, why_not
-from lab.processes import belongings, free_ports, wait_until
+from lab.processes import Daemon, belongings, free_ports, wait_until
 from lab.slurm_conf import parse_version
 from tests import conftest
 
@@ -82,6 +82,20 @@ def test_a_daemon_that_does_not_start_is_reported_with_the_end_of_its_log(
     problem = r"(?s)slurmctld ended with exit code 1.*RealMemory"
     with pytest.raises(LabError, match=problem), Cluster.start(interleave=False):
         pass
+
+
+def test_a_daemon_that_loses_the_word_to_end_hears_it_again_before_it_is_killed(tmp_path: Path) -> None:
+    loses_one = "trap 'trap - TERM' TERM; echo ready; while :; do sleep 0.05; done"
+    daemon = Daemon(
+        "deaf", ["sh", "-c", loses_one], tmp_path / "log", os.environ, lambda: daemon.said("ready")
+    )
+    daemon.spawn()
+    daemon.wait_ready()
+
+    daemon.stop()
+
+    assert daemon.process is not None
+    assert daemon.process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.slurm
