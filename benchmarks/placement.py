@@ -23,6 +23,8 @@ from slurm_interleave.orchestrator.placement.admin_comment import parse_comment
 
 NODES, DEVICES, MEMBERS = ("n1", "n2"), 16, 4
 SEATS = len(NODES) * DEVICES * MEMBERS
+# 64 jobs start at once on each node of one machine: slurmctld is to wait longer than 10 s for an answer.
+PATIENT = ("MessageTimeout=60", "BatchStartTimeout=60")
 HOUR = "--begin=now+1hour"  # placed and released, but never started: what is measured is ours
 NOT_LAUNCHED = "launch"  # failed: held by Slurm, and lost to its user
 # In the log of slurmctld: the first pin, or the note of one, and each release.
@@ -174,7 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     share = 10 if args.quick else 1
     config = {"placement": {"poll_s": 2.0}}
     try:
-        with Cluster.start(nodes=NODES, devices=DEVICES, members=MEMBERS, config=config) as cluster:
+        with Cluster.start(
+            nodes=NODES, devices=DEVICES, members=MEMBERS, config=config, slurm=PATIENT
+        ) as cluster:
             figures = submissions(cluster, 200 // share) | placement(cluster, 1000 // share)
             figures |= pairs(cluster, 100 // share) | runs(cluster, 1000 // share)
     except LabError as error:

@@ -177,7 +177,7 @@ def _base(layout: Layout) -> list[str]:
         "SlurmctldTimeout=30",
         # One machine runs all nodes, and may be busy with much else: who is late is not gone.
         "SlurmdTimeout=300",
-        "MessageTimeout=60",
+        "MessageTimeout=30",
         "BatchStartTimeout=60",
         "GresTypes=" + ",".join([*layout.gres, *([COUNTED] if layout.counted else []), "gpu"]),
     ]
