@@ -165,7 +165,7 @@ def _own_ports() -> tuple[socket.socket, range]:
     raise LabError(f"{len(_PORTS)} processes of this machine have labs; no more can have ports")
 
 
-def sweep(root: Path, timeout_s: float = 5.0) -> list[int]:
+def sweep(root: Path, timeout_s: float = 30.0) -> list[int]:
     """Kill what the lab under *root* started and what came of it; return what is left after *timeout_s*."""
     wait_until(lambda: not _kill(belongings(root)), timeout_s, poll_s=0.05)
     return sorted(belongings(root))

@@ -27,7 +27,7 @@ _CONTROLLERS = ("devices", "freezer", "memory", "cpuset")
 def slurm_version(program: str = "slurmctld") -> tuple[int, int]:
     """Return (major, minor) of the installed Slurm. Raises `LabError` where there is none."""
     try:
-        text = subprocess.run([program, "-V"], capture_output=True, text=True, check=True, timeout=10).stdout
+        text = subprocess.run([program, "-V"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise LabError(f"no usable Slurm here: {program} -V: {error}") from error
     return parse_version(text)

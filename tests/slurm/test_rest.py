@@ -72,7 +72,7 @@ def submit(cluster: Cluster, **fields: object) -> tuple[dict[str, Any], str]:
         extra_groups=[],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
         check=False,
     )
     start = done.stdout.find("{")
