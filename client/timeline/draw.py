@@ -6,6 +6,7 @@ The chart is plain JSON (https://vega.github.io/vega-lite/docs/spec.html), and w
 from __future__ import annotations
 
 import textwrap
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -157,14 +158,17 @@ def _labels(
     """Return what stands beside each lane, by its height: its name, and a note."""
     length = shown.end - shown.start
     jobs = {job_lane(job): job for job in shown.jobs}
+    turns = defaultdict[str, list[pb.Slice]](list)
+    for item in slices:
+        turns[item.job_id].append(item)
     labels = {}
     for lane, y in lanes.items():
         name, note = lane, ""
         if lane in jobs:
-            own = [item for item in slices if item.job_id == jobs[lane]]
-            turns, switches = sum(1 for item in own if item.start), sum(item.switched for item in own)
+            own = turns[jobs[lane]]
+            granted, switches = sum(1 for item in own if item.start), sum(item.switched for item in own)
             name = textwrap.shorten(f"{jobs[lane]} {own[0].job_name}", _LABEL_MAX, placeholder="…")
-            note = f"{turns} turns, {switches} switches"
+            note = f"{granted} turns, {switches} switches"
         elif lane in placed and length > 0:
             note = f"computes {busy_s(placed[lane]) / length:.0%}"
         labels[f"{y:g}"] = [name, note]

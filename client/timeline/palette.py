@@ -20,20 +20,20 @@ class Palette:
             phases = self._phases.setdefault(item.job_id, [])
             if item.phase not in phases:
                 phases.append(item.phase)
-        self._jobs = list(self._phases)
+        self._ranks = {job: rank for rank, job in enumerate(self._phases)}
 
     def colour(self, job: str, phase: str) -> str:
         """Return the colour of *phase* of *job*."""
-        hue = _HUES[self._jobs.index(job) % len(_HUES)]
+        hue = _HUES[self._ranks[job] % len(_HUES)]
         return _shade(hue, _SHADES[self._phases[job].index(phase) % len(_SHADES)])
 
     def pale(self, job: str) -> str:
         """Return a light shade of the hue of *job*."""
-        return _shade(_HUES[self._jobs.index(job) % len(_HUES)], 0.6)
+        return _shade(_HUES[self._ranks[job] % len(_HUES)], 0.6)
 
     def rank(self, job: str) -> int:
         """Return the place of *job* among the jobs, from 0."""
-        return self._jobs.index(job)
+        return self._ranks[job]
 
 
 def _shade(colour: str, amount: float) -> str:

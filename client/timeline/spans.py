@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -56,10 +57,14 @@ def picture(slices: Sequence[pb.Slice], now: float | None = None, until: float =
     end = max(last, until, now or 0.0)
     devices = tuple(sorted({device for item in ordered for device in item.devices}, key=device_order))
     spans = [span for item in ordered for span in _of_slice(item, end)]
+    turns = [item for item in ordered if item.start]
+    on = defaultdict[str, list[pb.Slice]](list)
+    for item in turns:
+        for device in dict.fromkeys(item.devices):
+            on[device].append(item)
     for device in devices:
-        turns = [item for item in ordered if item.start and device in item.devices]
-        spans += _warm(device, turns)
-    spans += _saved([item for item in ordered if item.start])
+        spans += _warm(device, on[device])
+    spans += _saved(turns)
     jobs = tuple(dict.fromkeys(item.job_id for item in sorted(slices, key=lambda item: item.requested)))
     shown = {(s.lane, s.kind, s.start, s.end): s for s in spans if s.end > s.start}
     return Picture(devices, jobs, tuple(shown.values()), start, end)
@@ -108,18 +113,18 @@ def _warm(device: str, turns: Sequence[pb.Slice]) -> Iterator[Span]:
                 yield Span(lane, Kind.WARM, before.end, gone, before.job_id, before)
 
 
-def _saved(turns: Sequence[pb.Slice]) -> Iterator[Span]:
-    """Yield when a job's state was in host memory: from the other's switch to its own next one."""
-    for position, item in enumerate(turns):
-        others = turns[position + 1 :]
-        evicted = _first(t for t in others if t.job_id != item.job_id and set(t.devices) & set(item.devices))
-        back = _first(t for t in others if t.job_id == item.job_id)
+def _saved(turns: Sequence[pb.Slice]) -> list[Span]:
+    """Return when a job's state was in host memory: from the other's switch to its own next one."""
+    spans = []
+    own: dict[str, pb.Slice] = {}  # the next turn of each job
+    on: dict[str, int] = {}  # the next turn on each device
+    for position, item in reversed(list(enumerate(turns))):
+        job, devices = item.job_id, item.devices
+        others = [on[device] for device in devices if device in on and turns[on[device]].job_id != job]
+        evicted, back = turns[min(others)] if others else None, own.get(job)
         if evicted and back and evicted.snapshot_s and evicted.start <= back.start - back.restore_s:
             begin = evicted.start - evicted.switch_s + evicted.snapshot_s
-            yield Span(
-                job_lane(item.job_id), Kind.SAVED, begin, back.start - back.restore_s, item.job_id, item
-            )
-
-
-def _first(turns: Iterable[pb.Slice]) -> pb.Slice | None:
-    return next(iter(turns), None)
+            spans.append(Span(job_lane(job), Kind.SAVED, begin, back.start - back.restore_s, job, item))
+        own[job] = item
+        on.update(dict.fromkeys(devices, position))
+    return spans[::-1]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -81,6 +81,43 @@ def test_a_job_that_comes_back_to_its_own_warm_devices_was_warm_in_between() -> 
 
     assert of(spans, "n1/0", Kind.WARM) == [(2, 3)]
     assert not of(spans, job_lane("1"), Kind.SAVED)
+
+
+class Looked:
+    """A slice that counts how often it is looked at."""
+
+    looks = 0
+
+    def __init__(self, item: pb.Slice) -> None:
+        self._item = item
+
+    def __getattr__(self, name: str) -> Any:
+        Looked.looks += 1
+        return getattr(self._item, name)
+
+
+@pytest.mark.parametrize("devices", [lambda _: 1, lambda jobs: jobs // 2, lambda jobs: jobs])
+def test_ten_times_the_turns_of_ten_times_the_jobs_are_ten_times_the_work(
+    devices: Callable[[int], int],
+) -> None:
+    def looks(jobs: int) -> int:
+        slices = [
+            pb.Slice(
+                job_id=str(i % jobs),
+                devices=[f"n/{i % jobs % devices(jobs)}"],
+                requested=BEGAN + i,
+                start=BEGAN + i + 0.1,
+                end=BEGAN + i + 0.9,
+                snapshot_s=0.1,
+            )
+            for i in range(5 * jobs)
+        ]
+        Looked.looks = 0
+        chart(cast("list[pb.Slice]", [Looked(item) for item in slices]))
+        return Looked.looks
+
+    few = looks(10)
+    assert 0 < looks(100) < 15 * few
 
 
 def test_turns_that_last_or_wait_are_drawn_up_to_now() -> None:
