@@ -34,6 +34,11 @@ class JobContext:
     in_memory: int = 0  # of what is spilled, bytes in host memory: of parts that cannot be saved on disk
 
     @property
+    def memory_bytes(self) -> int:
+        """Of the saved context, bytes in host memory; the rest is on disk."""
+        return self.in_memory if self.spilled else self.bytes
+
+    @property
     def in_app(self) -> bool:
         """Whether the application saved it, at least in part, in its own memory, where no backend looks."""
         return bool(self.saved_by)

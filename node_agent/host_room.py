@@ -12,7 +12,6 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent import admission, host_memory, processes
 from slurm_interleave.node_agent.admission import Disk, Limit, Need, Node
 from slurm_interleave.node_agent.backends.protocol import Charge, Mover, it_fits
-from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.state import Job, State
 
 log = logging.getLogger(__name__)
@@ -92,18 +91,14 @@ class HostRoom:
             log.warning("memory.blind", extra={"job": job.job_id, "reason": str(error)})
             return ""
         others = [each.context for each in self._others(job)]
-        promised = sum(_in_memory(context) for context in others if context.state is Context.SAVING)
-        saved = sum(_in_memory(context) for context in others if context.state in _SAVED)
+        promised = sum(context.memory_bytes for context in others if context.state is Context.SAVING)
+        saved = sum(context.memory_bytes for context in others if context.state in _SAVED)
         saved += sum(sum(each.copies.values()) for each in self._state.jobs.values())
         if mover.copy_name:
             saved -= job.copies.get(mover.copy_name, 0)  # the new one takes its place
         node = Node(node.total, node.available, promised)
         why = admission.refusal(need, limits, node, self._cap_bytes, saved)
         return f"job {job.job_id}: {why}" if why else ""
-
-
-def _in_memory(context: JobContext) -> int:
-    return context.in_memory if context.spilled else context.bytes
 
 
 def _limits_of(job_id: str) -> list[Limit]:

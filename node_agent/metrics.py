@@ -64,7 +64,8 @@ class Metrics:
             states[context.state] += 1
             places["memory"] += sum(job.copies.values())
             if context.state in _KEPT:
-                places["disk" if context.spilled else "memory"] += context.bytes
+                places["memory"] += context.memory_bytes
+                places["disk"] += context.bytes - context.memory_bytes
         for state, count in states.items():
             self._contexts.labels(state.value).set(count)
         for place, size in places.items():

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.metrics import scraped
+from slurm_interleave.node_agent.contexts import JobContext
+from tests.metrics import scrape, scraped
 from tests.node_agent.fakes import FakeOrchestrator, config, running, start_job
 
 MIB = 1 << 20
@@ -62,6 +64,19 @@ async def test_a_move_that_fails_is_counted_apart(
 
     failed = {"operation": "restore", "backend": "sim", "outcome": "faulted"}
     await scraped(agent.metrics_port, f"{PREFIX}_operation_seconds_count", 1, **failed)
+
+
+@pytest.mark.parametrize("state", [Context.SAVED, Context.RESTORING])
+async def test_what_is_spilled_in_part_counts_where_each_part_is(
+    agent: Agent, folder: Path, state: Context
+) -> None:
+    await start_job(folder)
+    agent._state.jobs["17"].context = JobContext(state, 5 * MIB, spilled=True, in_memory=2 * MIB)
+
+    told = await scrape(agent.metrics_port)
+
+    assert told.value(f"{PREFIX}_saved_bytes", place="memory") == 2 * MIB
+    assert told.value(f"{PREFIX}_saved_bytes", place="disk") == 3 * MIB
 
 
 async def test_an_agent_without_the_orchestrator_says_so(
