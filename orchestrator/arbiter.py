@@ -107,7 +107,7 @@ class Arbiter:
         call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
         event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent, name, silent)
         commands = self._decide(event)
-        with self._callers.waiting(call, rows.Key(job_id, groups[0]), name) as caller:
+        with self._callers.waiting(call, self.core.calls.find(job_id, groups[0]), name) as caller:
             self._recorder.submit(commands)
             caller.limit(within_s, patience_s, f"job {job_id}: the devices of {', '.join(groups)}")
             while caller.waits:
@@ -118,7 +118,11 @@ class Arbiter:
 
     async def abandon(self, job_id: str, group: str, name: str) -> None:
         """Forget the acquire *name*, that its client gave up; give back what it was granted."""
-        for call in self._callers.named(rows.Key(job_id, group), name):
+        try:
+            calls = self._callers.named(self.core.calls.find(job_id, group), name)
+        except InterleaveError:  # of a member that is gone no call is known
+            calls = frozenset()
+        for call in calls:
             await self.tell(ev.Cancel(self._clock(), call))
         await self.tell(ev.Abandon(self._clock(), job_id, name))
 

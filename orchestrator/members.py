@@ -20,7 +20,10 @@ class RegisteredMembers:
 
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         """Tell the core what is new of the jobs that are registered."""
-        events = [event for job in jobs for event in self._news(job)]
+        events: list[ev.Event] = [event for job in jobs for event in self._news(job)]
+        components = {job.job_id: job.heterogeneous for job in jobs if job.heterogeneous}
+        if components != self._arbiter.core.state.drivers.components:
+            events.append(ev.Components(self._arbiter.now(), components))
         if events:
             self._arbiter.post(*events)
 

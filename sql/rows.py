@@ -5,6 +5,7 @@ Times are seconds since the Unix epoch, durations seconds. The first field(s) na
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -71,14 +72,27 @@ class Waiter:
     seq: int
     phase: str
     requested: float
-    also: tuple[str, ...] = ()  # the other groups
+    also: tuple[str, ...] = ()  # the other groups; JOB/GROUP where another component is the member
     told: int = 0  # the epoch that the job knows, where a rule took its lease: nobody calls, and it goes on
     independent: bool = False  # other leases of the job do not wait for it
+    driver: str = ""  # the component of the same heterogeneous job that asks; empty: the job itself
+
+    @staticmethod
+    def also_of(keys: Sequence[Key]) -> tuple[str, ...]:
+        """Return how a waiter for *keys* names those after the first."""
+        job_id = keys[0].job_id
+        return tuple(key.group if key.job_id == job_id else f"{key.job_id}/{key.group}" for key in keys[1:])
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
         """All members that it is to make holders."""
-        return tuple(Key(self.job_id, group) for group in (self.group, *self.also))
+        others = (name.rpartition("/") for name in self.also)
+        return Key(self.job_id, self.group), *(Key(job or self.job_id, group) for job, _, group in others)
+
+    @cached_property
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs whose members these are, and first the one that asks."""
+        return tuple(dict.fromkeys((self.driver or self.job_id, *(key.job_id for key in self.keys))))
 
 
 @dataclass(frozen=True)
@@ -101,6 +115,7 @@ class Lease:
     told: int = 0  # the epoch that the job knows, where a rule took its lease and gave it a new one
     heard_by: str = ""  # the acquire, by its name, that was told of it last; empty: it has none
     alone: bool = False  # no other was told of it
+    driver: str = ""  # the component of the same heterogeneous job that has asked; empty: the job itself
 
     @property
     def known(self) -> tuple[int, ...]:

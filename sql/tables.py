@@ -153,6 +153,7 @@ waiters = sa.Table(
     sa.Column("also", Words, nullable=False),
     sa.Column("told", sa.BigInteger, nullable=False),
     sa.Column("independent", sa.Boolean, nullable=False),
+    sa.Column("driver", name(), nullable=False),
 )
 
 leases = sa.Table(
@@ -173,6 +174,7 @@ leases = sa.Table(
     sa.Column("told", sa.BigInteger, nullable=False),
     sa.Column("heard_by", name(), nullable=False),
     sa.Column("alone", sa.Boolean, nullable=False),
+    sa.Column("driver", name(), nullable=False),
 )
 
 

@@ -35,6 +35,7 @@ EXAMPLES_BY_NAME = {
     "three": Example("grpo.sh", (("--interleave-group=three", _GPU),), jobs=3),
     "async": Example("async.sh", (_TRAINER, _OWN)),
     "two-groups": Example("two_groups.sh", (_TRAINER, _SAMPLER)),
+    "one-driver": Example("one_driver.sh", (_TRAINER, _SAMPLER)),
 }
 
 

@@ -27,7 +27,8 @@ class Absences:
         if known is not attendance:
             self._state.attended[key, node] = (attendance, at)
         # Again too: what was not known of another node may be known by now.
-        self._wait(key, at)
+        for lease in (key, *self._state.drivers.leases_of(key.job_id)):
+            self._wait(lease, at)
 
     def granted(self, key: Key, at: float) -> None:
         """A lease that nobody asked for, since a rule had taken it, is that of who may be gone by now."""
@@ -51,11 +52,13 @@ class Absences:
 
     def _gone_since(self, key: Key) -> float | None:
         """Return since when nobody is there; None if somebody may be, as where an agent is away."""
-        nodes = self._state.parts.get(key, {})
-        if not all(node in self._state.nodes_up for node in nodes):
+        lease = self._state.leases.get(key)
+        driver = self._state.jobs.get(lease.driver, {}) if lease is not None and lease.driver else {}
+        places = [(member, node) for member in (key, *driver) for node in self._state.parts.get(member, {})]
+        if not all(node in self._state.nodes_up for _, node in places):
             return None
         unknown = (Attendance.UNKNOWN, 0.0)
-        seen = [self._state.attended.get((key, node), unknown) for node in nodes]
+        seen = [self._state.attended.get(place, unknown) for place in places]
         if any(attendance is Attendance.PRESENT for attendance, _ in seen):
             return None
         gone = max((since for attendance, since in seen if attendance is Attendance.GONE), default=None)

@@ -12,6 +12,7 @@ from slurm_interleave.client.core.errors import (
     NotTheHolder,
     StaleLease,
     UnknownGroup,
+    WrongState,
 )
 from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core import events as ev
@@ -35,8 +36,8 @@ class Calls:
         self._order = order
 
     def find(self, job_id: str, group: str) -> Key:
-        """Return the live member; raises `UnknownGroup` or `NotRegistered`."""
-        key = Key(job_id, group)
+        """Return the live member that is meant; raises `UnknownGroup`, `NotRegistered` or `WrongState`."""
+        key = self._meant(job_id, group)
         if group not in self._state.groups:
             raise UnknownGroup(
                 f"group {group} is not known: no job of it is registered; "
@@ -47,6 +48,28 @@ class Calls:
                 f"job {job_id} is not registered in group {group}; check interleave-agent on the job's nodes"
             )
         return key
+
+    def _meant(self, job_id: str, group: str) -> Key:
+        """Return the job itself in *group*, else the one component of its heterogeneous job that is in it.
+
+        So one process drives them all. Nobody else's job is meant, nor another job of the same user.
+        """
+        state, own = self._state, Key(job_id, group)
+        if own in state.members or job_id not in state.drivers.components:
+            return own
+        uids = {state.members[key].uid for key in state.jobs.get(job_id, ()) if not state.members[key].over}
+        found = [
+            key
+            for key in state.groups.get(group, ())
+            if state.drivers.are_of_one_job(job_id, key.job_id) and state.members[key].uid in uids
+        ]
+        if len(found) > 1:
+            jobs = ", ".join(key.job_id for key in found)
+            raise WrongState(
+                f"job {job_id}: components {jobs} of its heterogeneous job are in group {group}, and nobody "
+                "can see which is meant; submit each with a group of its own"
+            )
+        return found[0] if found else own
 
     def acquire(self, event: ev.Acquire) -> tuple[Key | None, bool]:
         """Queue a caller; return the waiter that it waits with, if it must wait, and whether that is new.
@@ -85,7 +108,7 @@ class Calls:
         calls = self._state.attached.of(keys[0])
         unheard = bool(calls and calls <= self._state.attached.away.keys())
         for key in keys:
-            self._state.hear(key, event.name, event.at, alone=unheard and bool(event.name))
+            self._state.hear(key, event.job_id, event.name, event.at, alone=unheard and bool(event.name))
         if unheard:
             self._state.attached.add(keys[0], {event.call})
         else:
@@ -120,25 +143,23 @@ class Calls:
         keeping = frozenset[Key]() if event.independent else state.leases_of(event.job_id)
         pass_by = self._waits.check(event.job_id, keeping, devices)
         seq = self._order.next_seq(devices, pass_by)
-        also = tuple(key.group for key in wanted[1:])
-        waiter = Waiter(
-            event.job_id, wanted[0].group, seq, event.phase, event.at, also, independent=event.independent
-        )
+        first, also = wanted[0], Waiter.also_of(wanted)
+        driver = event.job_id if any(key.job_id != event.job_id for key in wanted) else ""
+        waiter = Waiter(*first, seq, event.phase, event.at, also, 0, event.independent, driver)
         state.put_waiter(waiter, keeping)
-        return wanted[0]
+        return first
 
-    def granted(self, job_id: str, at: float) -> None:
+    def granted(self, key: Key, at: float) -> None:
         """A job has a new lease: its other waiters keep that too; one that would wait for ever is refused."""
-        state = self._state
-        others = dict.fromkeys(state.claims[key] for key in state.jobs[job_id] if key in state.claims)
-        for key in others:
+        state, job_id = self._state, self._state.leases[key].driver or key.job_id
+        for key in state.drivers.waiters_of(job_id):
             if not state.waiters[key].independent:
                 self._keep_more(key, state.leases_of(job_id), at)
 
     def _keep_more(self, key: Key, keeping: frozenset[Key], at: float) -> None:
         state, waiter, devices = self._state, self._state.waiters[key], self._state.claimed_devices(key)
         try:
-            pass_by = self._waits.check(key.job_id, keeping, devices)
+            pass_by = self._waits.check(waiter.jobs[0], keeping, devices)
         except Deadlock as error:
             if not waiter.told:  # else nobody is there to be told
                 state.refuse(key, error)
@@ -152,7 +173,7 @@ class Calls:
 
     def yield_(self, event: ev.Yield) -> None:
         """End a lease. Raises `StaleLease`, `NotTheHolder`, and what `find` raises."""
-        state, key = self._state, Key(event.job_id, event.group)
+        state, key = self._state, self._meant(event.job_id, event.group)
         lease, waiter = state.leases.get(key), state.waiters.get(key)
         if lease is not None and event.epoch in (0, *lease.known):
             state.out.append(Yielded(state.book.depth(state.devices(key))))

@@ -84,7 +84,7 @@ class Core:
                 self._operator(event)
             case ev.Draining():
                 self.nodes.draining(event)
-            case ev.Weigh() | ev.Suspended():
+            case ev.Weigh() | ev.Suspended() | ev.Components():
                 self._word.handle(event)
             case _:
                 self._node(event)
@@ -168,7 +168,7 @@ class Core:
         granted = self.turns.look(device, at)
         if granted is not None:
             self._told.pop(granted, None)
-            self.calls.granted(granted.job_id, at)
+            self.calls.granted(granted, at)
             for key in self.state.granted_with[granted]:
                 self.limits.granted(key)
                 self._absences.granted(key, at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NewType
 
@@ -241,6 +242,14 @@ class Suspended:
 
 
 @dataclass(frozen=True)
+class Components:
+    """Slurm names all components of heterogeneous jobs that it has, each with the id of its whole job."""
+
+    at: float
+    of: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Draining:
     """The processes of a job on *node* are being saved to disk, or they were not and go on."""
 
@@ -280,4 +289,4 @@ CallEvent = (
 )
 NodeEvent = NodeUp | NodeDown | Used | Registered | PartOver | JobOver | OperationDone
 JobEvent = Weigh | Suspended | Draining
-Event = CallEvent | NodeEvent | JobEvent
+Event = CallEvent | NodeEvent | JobEvent | Components

@@ -73,10 +73,11 @@ class Limits:
             raise NotTheHolder(f"{key} holds no devices, so there is nothing to take back")
         state.end_lease(key, SliceState.REVOKED, at)
         # Behind those that wait, but for those that wait for what its job keeps meanwhile.
-        keeping = state.leases_of(key.job_id)
+        keeping = state.leases_of(lease.driver or key.job_id)
         seq = self._order.next_seq(state.devices(key), self._waits.behind(keeping))
         told = lease.told or lease.epoch
-        state.put_waiter(Waiter(key.job_id, key.group, seq, lease.phase, at, (), told), keeping)
+        waiter = Waiter(*key, seq, lease.phase, at, (), told, driver=lease.driver)
+        state.put_waiter(waiter, keeping)
         state.note("lease.revoked", key, f"after {at - lease.granted:.1f} s")
 
     def _limit(self, key: Key) -> float:

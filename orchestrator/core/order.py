@@ -109,7 +109,7 @@ class Order:
     def _can_act(self, key: Key) -> bool:
         """Tell whether *key* may hold up others: not if it is stopped, or all its callers were cut off."""
         state, calls = self._state, self._state.attached.of(key)
-        if key.job_id in state.pauses.jobs:
+        if state.pauses.stopped(state.waiters[key].jobs):
             return False
         return not calls or bool(state.waiters[key].told) or not all(map(state.attached.away.get, calls))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 
 class Pauses:
@@ -16,6 +16,11 @@ class Pauses:
     def jobs(self) -> Set[str]:
         """All of them."""
         return self.suspended | self._saved_on.keys() if self._saved_on else self.suspended
+
+    def stopped(self, jobs: Iterable[str]) -> str:
+        """Return one of *jobs* that is here; empty: none is."""
+        stopped = self.jobs
+        return next((job for job in jobs if job in stopped), "") if stopped else ""
 
     def is_being_saved(self, job_id: str, node: str = "") -> bool:
         """Tell whether the processes of the job are being saved, on *node* or anywhere."""

@@ -12,6 +12,7 @@ from slurm_interleave.orchestrator.core.attached import Asker, Attached
 from slurm_interleave.orchestrator.core.book import Device, DeviceBook
 from slurm_interleave.orchestrator.core.commands import Advance, Command, Drop, Note, Put, Refuse, Verb
 from slurm_interleave.orchestrator.core.company import UNSHARED, Company, Shared
+from slurm_interleave.orchestrator.core.drivers import Drivers
 from slurm_interleave.orchestrator.core.events import CallId
 from slurm_interleave.orchestrator.core.pauses import Pauses
 from slurm_interleave.orchestrator.core.remembered import Remembered
@@ -40,8 +41,7 @@ class State:
         self.claims: dict[Key, Key] = {}  # for each member that is waited for: the waiter
         self.heard: set[Key] = set()  # holders that have asked again since their grant
         self.told_at: dict[Key, float] = {}  # when a caller was told last of a lease
-        # When it asked; when it was to be granted, as told.
-        self.foretold: dict[Key, tuple[float, float]] = {}
+        self.foretold: dict[Key, tuple[float, float]] = {}  # when it asked; when to be granted, as told
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
@@ -54,6 +54,7 @@ class State:
         self.attended: dict[tuple[Key, str], tuple[Attendance, float]] = {}  # and since when
         self.ended: list[Ended] = []  # leases that ended in this event
         self.leases: dict[Key, Lease] = {}
+        self.drivers = Drivers()
         self.yielded = dict(remembered.yielded)
         self.attached = Attached()
         self.nodes_up: set[str] = set()
@@ -75,7 +76,8 @@ class State:
         for lease in remembered.leases:
             self.put_lease(lease)
         for waiter in sorted(remembered.waiters, key=lambda w: w.seq):
-            self.put_waiter(waiter, frozenset() if waiter.independent else self.leases_of(waiter.job_id))
+            keeping = frozenset[Key]() if waiter.independent else self.leases_of(waiter.jobs[0])
+            self.put_waiter(waiter, keeping)
         self.out.clear()
 
     def _emit(self, change: Put | Drop, *members: Key) -> None:
@@ -104,8 +106,7 @@ class State:
 
     def touch(self, devices: Iterable[Device]) -> None:
         """Mark *devices* for another look at their queues."""
-        for device in devices:
-            self.dirty[device] = None
+        self.dirty.update(dict.fromkeys(devices))
 
     def put_member(self, member: Member) -> None:
         """Remember *member*."""
@@ -199,12 +200,11 @@ class State:
 
     def claimed_with(self, key: Key) -> tuple[Key, ...]:
         """Return the members that *key* waits for as one waiter; itself if it does not wait."""
-        waiter = self.waiters.get(key)
-        return waiter.keys if waiter is not None else (key,)
+        return self.waiters[key].keys if key in self.waiters else (key,)
 
     def leases_of(self, job_id: str) -> frozenset[Key]:
-        """Return the members of the job that hold their devices."""
-        return frozenset(key for key in self.jobs.get(job_id, ()) if key in self.leases)
+        """Return the members that hold their devices for the job: its own, and those that it drives."""
+        return self.drivers.leases_of(job_id).union(self.leases.keys() & self.jobs.get(job_id, ()))
 
     def put_waiter(self, waiter: Waiter, keeping: frozenset[Key] = frozenset()) -> None:
         """Queue a waiter, whose job keeps the leases *keeping* while it waits."""
@@ -213,6 +213,7 @@ class State:
             self.book.dequeue(key, self.claimed_devices(key))
         self.waiters[key] = waiter
         self.claims.update(dict.fromkeys(waiter.keys, key))
+        self.drivers.asks(key, waiter)
         self.keeping[key] = keeping
         devices = self.claimed_devices(key)
         self.book.enqueue(key, waiter.seq, devices)
@@ -225,6 +226,7 @@ class State:
         waiter = self.waiters.pop(key)
         for member in waiter.keys:
             del self.claims[member]
+        self.drivers.asks_no_more(key, waiter)
         del self.keeping[key]
         self.askers.pop(key, None)
         self.lingers.pop(key, None)
@@ -237,16 +239,18 @@ class State:
         """Make a member the holder of its devices."""
         key = Key(lease.job_id, lease.group)
         self.leases[key] = lease
-        for device in self.devices(key):
-            self.book.holders[device] = key
+        self.drivers.put(key, lease)
+        self.book.holders.update(dict.fromkeys(self.devices(key), key))
         self._emit(Put(lease), key)
 
-    def hear(self, key: Key, name: str, at: float, *, alone: bool) -> None:
-        """Note that the acquire *name* is told of a lease that its job holds already."""
-        lease = self.leases[key]
+    def hear(self, key: Key, by: str, name: str, at: float, *, alone: bool) -> None:
+        """Note that the acquire *name* of job *by* is told of a lease that is held already."""
+        lease, driver = self.leases[key], by if by != key.job_id else ""
         self.told_at[key] = at
-        if not name or name != lease.heard_by:
-            self.leases[key] = replace(lease, heard_by=name or lease.heard_by, alone=alone)
+        if not name or (name, driver) != (lease.heard_by, lease.driver):
+            self.drivers.drop(key, lease)
+            self.leases[key] = replace(lease, heard_by=name or lease.heard_by, alone=alone, driver=driver)
+            self.drivers.put(key, self.leases[key])
             self.out.append(Put(self.leases[key], new=False))
 
     def next_epoch(self) -> int:
@@ -258,6 +262,7 @@ class State:
     def end_lease(self, key: Key, state: SliceState, at: float) -> None:
         """Turn the lease of *key* into a slice and free its devices."""
         lease = self.leases.pop(key)
+        self.drivers.drop(key, lease)
         self.heard.discard(key)
         self.told_at.pop(key, None)
         self.attached.drop_all(key)
@@ -281,8 +286,7 @@ class State:
 
     def refuse(self, key: Key, error: InterleaveError) -> None:
         """Take a member out of the queue and tell its callers why."""
-        calls = self.drop_waiter(key)
-        if calls:
+        if calls := self.drop_waiter(key):
             self.out.append(Refuse(calls, error))
 
     def note(self, event: str, key: Key, text: str) -> None:

@@ -88,8 +88,8 @@ class Turns:
             missing = sorted(set(state.members[member].nodes) - state.parts.get(member, {}).keys())
             if missing:
                 return f"node {', '.join(missing)} has not registered the job"
-        if key.job_id in state.pauses.jobs:
-            saved = state.pauses.is_being_saved(key.job_id)
+        if stopped := state.pauses.stopped(state.waiters[key].jobs):
+            saved = state.pauses.is_being_saved(stopped)
             return "the job's processes are being saved" if saved else "the job is suspended in Slurm"
         busy = any(device in book.holders or device in book.switching for device in devices)
         if busy or not self._order.leads(key, devices, at):
@@ -169,7 +169,7 @@ class Turns:
                 state.set_context(member, node, Context.RESIDENT)
         held = [member for member in sorted(asker.held) if member in state.leases]
         for member in held:
-            state.hear(member, asker.name, at, alone=False)
+            state.hear(member, waiter.jobs[0], asker.name, at, alone=False)
             state.heard.add(member)
         also = (*leases[1:], *(state.leases[member] for member in held))
         state.out.append(Grant(leases[0], calls, also))
@@ -228,4 +228,5 @@ def _lease(member: Key, epoch: int, waiter: Waiter, asker: Asker, cost: Cost | N
         told=waiter.told,
         heard_by=asker.name,
         alone=asker.alone,
+        driver=waiter.jobs[0] if waiter.jobs[0] != member.job_id else "",
     )

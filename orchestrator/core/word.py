@@ -18,8 +18,11 @@ class Word:
         self._state = state
         self._limits = limits
 
-    def handle(self, event: ev.JobEvent) -> None:
+    def handle(self, event: ev.JobEvent | ev.Components) -> None:
         """Take *event*; whom it puts first, or keeps waiting, may change at once."""
+        if isinstance(event, ev.Components):
+            self._state.drivers.components = event.of
+            return
         keys = list(self._state.jobs.get(event.job_id, ()))
         if not keys:
             return

@@ -125,8 +125,9 @@ class InterleaveService(rpc.InterleaveServicer):
         self, request: pb.CancelOperationRequest, context: Any
     ) -> pb.CancelOperationReply:
         """Have the moves of a job's device state stopped, and say where it is when they have ended."""
-        key = Key(parse_job_id(request.job_id), parse_group_name(request.group))
+        job_id, group = parse_job_id(request.job_id), parse_group_name(request.group)
         self._gate.require_operator(await self._caller("CancelOperation", request, context))
+        key = self._arbiter.core.calls.find(job_id, group)
         await self._arbiter.tell(CancelMoves(self._arbiter.now(), *key))
         parts = await self._arbiter.settled(key, time_left(context))
         return pb.CancelOperationReply(contexts=map(context_status, parts))

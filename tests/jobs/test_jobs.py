@@ -77,3 +77,24 @@ def test_trainers_and_samplers_take_turns_in_a_group_each(cluster: Cluster) -> N
     assert shared(by_role["trainer"]).isdisjoint(shared(by_role["sampler"]))
     assert {len(rows) for rows in by_role.values()} == {len(jobs) * (1 + STEPS)}
     assert all(distance(out, seed) < 0.9 for seed, out in enumerate(jobs.values(), 1))
+
+
+def test_one_process_takes_the_turns_of_trainer_and_sampler(cluster: Cluster) -> None:
+    jobs = run(cluster, EXAMPLES_BY_NAME["one-driver"], SPLIT)
+
+    slices = read_slices(cluster.config, [part for job in jobs for part in components(job)])
+    turns = {
+        (job, member): sorted(row.phase for row in slices if row.job_id == part)
+        for job in jobs
+        for member, part in zip(("trainer", "sampler"), components(job), strict=True)
+    }
+    trainer, sampler = (
+        [*["load"], *["sync"] * STEPS, *["train"] * STEPS],
+        [*["rollout"] * STEPS, *["sync"] * STEPS],
+    )
+    assert turns == {
+        (job, member): phases
+        for job in jobs
+        for member, phases in (("trainer", trainer), ("sampler", sampler))
+    }
+    assert all(distance(out, seed) < 0.9 for seed, out in enumerate(jobs.values(), 1))

@@ -24,6 +24,9 @@ def expect_true_indexes(core: Core, now: float) -> None:
     for key in core.state.members:
         parts = core.state.parts.get(key, {}).values()
         assert list(core.state.devices(key)) == [Device(part.node, i) for part in parts for i in part.devices]
+    for job in core.state.jobs:
+        asked = {key for key, lease in core.state.leases.items() if job in (key.job_id, lease.driver)}
+        assert core.state.leases_of(job) == asked
     devices = {device for key in core.state.members for device in core.state.devices(key)}
     claims = {key: frozenset(core.state.claimed_devices(key)) for key in core.state.waiters}
     ranks = {key: rank(core, key, now) for key in claims}
@@ -101,7 +104,7 @@ def can_act(core: Core, key: Key) -> bool:
     state = core.state
     calls = state.attached.of(key)
     cut_off = calls and not state.waiters[key].told and all(state.attached.away.get(call) for call in calls)
-    return key.job_id not in state.pauses.jobs and not cut_off
+    return state.pauses.jobs.isdisjoint(state.waiters[key].jobs) and not cut_off
 
 
 def expect_true_place(core: Core, key: Key, claims: Claims, ranks: Ranks, now: float) -> None:
