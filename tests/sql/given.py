@@ -15,8 +15,8 @@ from slurm_interleave.sql.store import RowId, SliceFilter, Store, row_id
 Changes = dict[RowId, Row | None]
 MEMBER = Member("17", "grpo", uid=1000, user="alice", nodes=("n1", "n2"))
 PART = Part("17", "grpo", "n1", "attempt-1", (0, 1), Context.RESIDENT, 2**40, "op-1", "ab" * 32)
-WAITER = Waiter("17", "grpo", 1, "rollout", 1.5)
-LEASE = Lease("17", "grpo", 1, "rollout", 1.25, 2.5, True, True, 0.1, 0.2, 0.3, 2**40)
+WAITER = Waiter("17", "grpo", 1, "rollout", 1.5, ("other", "18/samplers"), driver="16")
+LEASE = Lease("17", "grpo", 1, "rollout", 1.25, 2.5, True, True, 0.1, 0.2, 0.3, 2**40, driver="16")
 SLICE = Slice(
     epoch=1,
     job_id="17",
