@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import sys
@@ -67,16 +68,18 @@ def fit(callbacks: int, fails_at: int = -1) -> tuple[Traced, Watched]:
 
 
 def main(out: Path) -> None:
+    told: dict[str, list[str]] = {}
+    atexit.register(lambda: out.write_text(json.dumps(told)))  # after what is registered later
     failed, model = fit(1, fails_at=1)
     plain = pl.Trainer(accelerator="cpu", devices=1, **QUIET)
-    told = {
+    told |= {
         "fit": fit(1)[0].trace,
         "twice": fit(2)[0].trace,
         "failed": list(failed.trace),
+        "failed, at the end": failed.trace,
         "failed, teardown": model.moved,
         "outside": [type(each).__name__ for each in plain.callbacks if hasattr(each, "interleave_turns")],
     }
-    out.write_text(json.dumps(told))
 
 
 if __name__ == "__main__":

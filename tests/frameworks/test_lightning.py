@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import LocalLab
+from slurm_interleave.client import testing
 from tests.frameworks.needs import needs
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,20 @@ def test_of_two_callbacks_one_does_it(told: dict[str, list[str]]) -> None:
 def test_a_run_that_fails_keeps_the_devices_until_its_process_ends(told: dict[str, list[str]]) -> None:
     assert told["failed"] == ["acquire fit", "train 0", "yield", "acquire batch"]
     assert told["failed, teardown"] == ["held"]
+    assert told["failed, at the end"] == [*told["failed"], "yield"]
+
+
+def test_a_run_that_fails_gives_its_devices_to_who_waits_though_its_job_goes_on() -> None:
+    with testing.orchestrator() as turns:
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/examples", **turns.environ("1")}
+        argv = python("-m", "tests.frameworks.lightning_fails")
+        done = subprocess.run(argv, env=env, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+
+        assert done.returncode == 1
+        assert "StepFailed" in done.stderr
+        assert "training failed; the devices are given back when this process ends" in done.stderr
+        assert turns.history == [("1", "demo", "fit"), ("1", "demo", "batch")]
+        assert turns.job("2").try_acquire() is not None
 
 
 def test_a_plain_trainer_gets_nothing_of_ours(told: dict[str, list[str]]) -> None:
