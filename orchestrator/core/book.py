@@ -57,11 +57,12 @@ class DeviceBook:
         self._contexts: dict[Device, dict[Key, None]] = {}
 
     def enqueue(self, key: Key, seq: int, devices: Iterable[Device]) -> None:
-        """Put *key* into the queue of each device, at its place by *seq*."""
+        """Put *key* into the queue of each device, or move it there, to its place by *seq*."""
         devices = list(devices)
         self._want(key, self._wanted.get(key, frozenset()).union(devices))
         for device in devices:
             queue = self._queues.setdefault(device, OrderedDict())
+            queue.pop(key, None)
             later = []
             for other, number in reversed(queue.items()):
                 if number < seq:

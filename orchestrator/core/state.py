@@ -209,8 +209,6 @@ class State:
     def put_waiter(self, waiter: Waiter, keeping: frozenset[Key] = frozenset()) -> None:
         """Queue a waiter, whose job keeps the leases *keeping* while it waits."""
         key = waiter.keys[0]
-        if key in self.waiters:
-            self.book.dequeue(key, self.claimed_devices(key))
         self.waiters[key] = waiter
         self.claims.update(dict.fromkeys(waiter.keys, key))
         self.drivers.asks(key, waiter)

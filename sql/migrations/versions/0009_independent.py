@@ -13,7 +13,9 @@ depends_on = None
 
 def upgrade() -> None:
     again = op.get_bind().dialect.name == "mariadb"  # whose DDL is in no transaction; see 0001
-    column = sa.Column("independent", sa.Boolean(), nullable=False, server_default=sa.false())
+    column: sa.Column[bool] = sa.Column(
+        "independent", sa.Boolean(), nullable=False, server_default=sa.false()
+    )
     op.add_column("waiters", column, if_not_exists=again)
 
 
