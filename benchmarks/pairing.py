@@ -10,14 +10,16 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from best_order import shortest_s
 
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.pairing.choice import Candidate, PairingRules, Rater, Verdict, choose
+from slurm_interleave.orchestrator.pairing.choice import choose
 from slurm_interleave.orchestrator.pairing.profile import Profile
+from slurm_interleave.orchestrator.pairing.rating import Candidate, PairingRules, Rater, Verdict
 from slurm_interleave.orchestrator.simulator.figures import duty, figures, together
 from slurm_interleave.orchestrator.simulator.program import Cost, Job, Place
 from slurm_interleave.orchestrator.simulator.records import batches, holds_of, jobs_of
@@ -51,6 +53,7 @@ GOALS: dict[str, tuple[str, float]] = {
     "pairing_within_slowdown": ("at least", 0.99),
     "three_job_duty": ("at least", 0.95),
     "pairing_1000_cpu_s": ("at most", 1.0),
+    "pairing_1000_distinct_cpu_s": ("at most", 1.0),
     "scale_over_quarter": ("at most", 4.71),
     "simulated_over_real": ("within", 0.03),
 }
@@ -190,8 +193,6 @@ def pairing(count: int, subsets: int) -> Result:
     saved = sum(group.saved for group in groups)
     slow = [ratio for group in groups for ratio in _slowdowns(group, works)]
     thousand = [job for job, _ in candidates(1000, dice)]
-    began = time.process_time()
-    choose(thousand)
     return {
         "pairing_saved_over_best": min(saved / whole, ours / best),
         "pairing_saved_over_best_whole": saved / whole,
@@ -199,8 +200,26 @@ def pairing(count: int, subsets: int) -> Result:
         "pairing_saved_device_hours": saved,
         "pairing_groups": len(groups),
         "pairing_cpu_s": took,
-        "pairing_1000_cpu_s": time.process_time() - began,
+        "pairing_1000_cpu_s": _choosing_s(thousand),
+        "pairing_1000_distinct_cpu_s": _choosing_s(distinct(thousand, dice)),
     }
+
+
+def distinct(jobs: Sequence[Candidate], dice: random.Random) -> list[Candidate]:
+    """Return *jobs* with a workload each, whose times are within 10 % of what they were."""
+    found = []
+    for job in jobs:
+        period_s = job.profile.period_s * dice.uniform(0.9, 1.1)
+        held_s = min(period_s, job.profile.held_s * dice.uniform(0.9, 1.1))
+        own = replace(job.profile, name=f"w{job.job_id}", period_s=period_s, held_s=held_s)
+        found.append(replace(job, profile=own))
+    return found
+
+
+def _choosing_s(jobs: Sequence[Candidate]) -> float:
+    began = time.process_time()
+    choose(jobs)
+    return time.process_time() - began
 
 
 def _alike(jobs: Sequence[Candidate]) -> list[list[Candidate]]:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_matrix
 
-from slurm_interleave.orchestrator.pairing.choice import Candidate, Rater
+from slurm_interleave.orchestrator.pairing.rating import Candidate, Rater
 
 
 def most_saved(jobs: Sequence[Candidate], rater: Rater) -> float:

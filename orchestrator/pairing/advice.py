@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from slurm_interleave.orchestrator.pairing.choice import Candidate, PairingRules, Rater, choose, in_words
+from slurm_interleave.orchestrator.pairing.choice import choose
 from slurm_interleave.orchestrator.pairing.profile import Profile
+from slurm_interleave.orchestrator.pairing.rating import Candidate, PairingRules, Rater, in_words
 
 _REMEMBERED = 100_000
 AUTO = "auto"  # as a group's name: with whom it fits, of those who asked for that too

@@ -16,13 +16,7 @@ from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.orchestrator.db_command import database_of, database_options
 from slurm_interleave.orchestrator.json_file import read_json
-from slurm_interleave.orchestrator.pairing.choice import (
-    Candidate,
-    Rater,
-    choose,
-    explain,
-    in_words,
-)
+from slurm_interleave.orchestrator.pairing.choice import choose, explain
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import declared
 from slurm_interleave.orchestrator.pairing.pools import in_lines, parse_pools
@@ -35,6 +29,7 @@ from slurm_interleave.orchestrator.pairing.profile import (
     parse,
     workload_named,
 )
+from slurm_interleave.orchestrator.pairing.rating import Candidate, Rater, in_words
 
 # Turns that are older weigh less than one in a thousand of new ones.
 _OLDEST_S = 10 * HALF_LIFE_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from slurm_interleave.client.core.errors import ConfigError
-from slurm_interleave.orchestrator.pairing.choice import MOST, PairingRules
+from slurm_interleave.orchestrator.pairing.rating import MOST, PairingRules
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_interleave.orchestrator.pairing.profile import Profile
@@ -85,31 +85,33 @@ def rehearse(profiles: Sequence[Profile], *, turns: int = _TURNS) -> Forecast:
     It is the arithmetic of turns alone, a hundred times as fast as the simulator, against which it is tested.
     """
     dice = random.Random(1)  # noqa: S311 - it decides no secret
-    normals = itertools.cycle(_NORMALS)
+    normal = itertools.cycle(_NORMALS).__next__
     slowest = max(profile.period_s for profile in profiles)
     horizon = max(_STEPS * slowest, turns / sum(1 / profile.period_s for profile in profiles))
-    asks = [(dice.random() * p.period_s, number) for number, p in enumerate(profiles)]
-    begun = [at for at, _ in asks]
+    begun = [dice.random() * profile.period_s for profile in profiles]
     ready, taken = begun.copy(), [[at] for at in begun]
     ended = [list[float]() for _ in profiles]
+    own = [_times(profile) for profile in profiles]
+    asks = [(at, number) for number, at in enumerate(begun)]
     heapq.heapify(asks)
-    free, last, busy, switching = 0.0, -1, 0.0, 0.0
+    free, last, busy, switching, saving = 0.0, -1, 0.0, 0.0, 0.0
     while asks[0][0] < horizon:
-        at, who = heapq.heappop(asks)
-        profile = profiles[who]
-        move = 0.0 if last in (-1, who) else profiles[last].snapshot_s + profile.restore_s
-        granted = max(at, free) + move
-        held = profile.held_s * _varied(normals, profile.spread)
-        free, last, busy, switching = granted + held, who, busy + held, switching + move
+        at, who = asks[0]
+        held, away, spread, buffered, snapshot, restore = own[who]
+        move = 0.0 if last in (-1, who) else saving + restore
+        granted = (max(free, at)) + move
+        held *= math.exp(spread * (normal() - spread / 2))
+        away *= math.exp(spread * (normal() - spread / 2))
+        free, last, busy, switching, saving = granted + held, who, busy + held, switching + move, snapshot
         ended[who].append(free)
-        taken[who].append(granted)
-        if profile.buffered:
-            room = taken[who][max(0, len(taken[who]) - ROOM)]
-            ready[who] = max(ready[who], room) + profile.period_s * _varied(normals, profile.spread)
+        if buffered:
+            taken[who].append(granted)
+            room = taken[who][-ROOM - 1] if len(taken[who]) > ROOM else begun[who]
+            ready[who] = max(ready[who], room) + away
             ask = max(free, ready[who])
         else:
-            ask = free + (profile.period_s - profile.held_s) * _varied(normals, profile.spread)
-        heapq.heappush(asks, (ask, who))
+            ask = free + away
+        heapq.heapreplace(asks, (ask, who))
     slow = tuple(
         max(1.0, _pace(begun[n], ends) / profile.period_s)
         for n, (ends, profile) in enumerate(zip(ended, profiles, strict=True))
@@ -117,8 +119,10 @@ def rehearse(profiles: Sequence[Profile], *, turns: int = _TURNS) -> Forecast:
     return Forecast(slow, busy / max(free, horizon), switching / max(free, horizon))
 
 
-def _varied(normals: Iterator[float], spread: float) -> float:
-    return math.exp(spread * (next(normals) - spread / 2)) if spread else 1.0
+def _times(profile: Profile) -> tuple[float, float, float, bool, float, float]:
+    """Return what a turn takes, and what passes until the next one, or the next batch of who keeps some."""
+    away = profile.period_s - (0.0 if profile.buffered else profile.held_s)
+    return profile.held_s, away, profile.spread, profile.buffered, profile.snapshot_s, profile.restore_s
 
 
 def _pace(begun: float, ends: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ class Profile:
         if not all(0 <= size < 1e18 for size in sizes) or min(self.nodes, self.devices) < 1:
             raise BadArgument(f"profile {self.name}: sizes and times must be 0 or more, devices at least 1")
 
-    @property
+    @cached_property
     def share(self) -> float:
         """Return which part of its time it needs the devices (b / P)."""
         return self.held_s / self.period_s

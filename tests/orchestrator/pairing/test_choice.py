@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_interleave.orchestrator.pairing.choice import (
-    Candidate,
-    PairingRules,
-    Rater,
-    Verdict,
-    choose,
-    explain,
-    in_words,
-)
+from slurm_interleave.orchestrator.pairing.choice import choose, explain
 from slurm_interleave.orchestrator.pairing.profile import Profile
+from slurm_interleave.orchestrator.pairing.rating import Candidate, PairingRules, Rater, Verdict, in_words
 
 GIB = 2**30
 LIGHT = Profile("light", 400, 100, 0.05, snapshot_s=1, restore_s=1, context_bytes=40 * GIB)
@@ -83,6 +78,49 @@ def test_each_job_is_in_one_group_that_keeps_the_rules(jobs: list[Candidate]) ->
         assert group.forecast is not None
         assert max(group.forecast.slowdowns) <= 1.1
         assert len({member.device_type for member in group.members}) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(some(4))
+def test_no_group_saves_more_than_its_bound(jobs: list[Candidate]) -> None:
+    rater = Rater()
+    verdict = rater.rate(jobs)
+
+    assert verdict.saved <= rater.most(jobs) + 1e-9 or not verdict.good
+
+
+@dataclass
+class Counting(Rater):
+    """Counts how often it is asked for a bound."""
+
+    bounds: int = 0
+
+    def most(self, members: Sequence[Candidate]) -> float:
+        self.bounds += 1
+        return super().most(members)
+
+
+@pytest.mark.parametrize("shares", [(0.02, 0.2), (0.1, 0.6)])
+def test_rehearsals_and_bounds_for_each_job_grow_not_with_the_number_of_workloads(
+    shares: tuple[float, float],
+) -> None:
+    for count in (250, 1000):
+        dice, rater = random.Random(8), Counting()  # noqa: S311 - it decides no secret
+        jobs = [distinct(str(n), dice, shares) for n in range(count)]
+
+        found = choose(jobs, rater)
+
+        # All pairs would be 500 for each of a thousand jobs, and larger groups far more.
+        assert rater.rehearsed <= 4 * count + 1_200
+        assert rater.bounds <= 120 * count
+        assert sum(len(group.members) for group in found) > 0.7 * count
+
+
+def distinct(job_id: str, dice: random.Random, shares: tuple[float, float]) -> Candidate:
+    period_s, buffered = dice.uniform(80, 900), dice.random() < 0.5
+    held_s, move_s = period_s * dice.uniform(*shares), dice.choice((0.5, 4))
+    own = Profile(f"w{job_id}", period_s, held_s, 0.05, buffered, move_s, move_s)
+    return Candidate(job_id, own, dice.uniform(2, 24))
 
 
 def why(*jobs: Candidate, rules: PairingRules | None = None) -> str:
