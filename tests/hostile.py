@@ -149,7 +149,7 @@ async def answer(path: Path, line: bytes) -> dict[str, Any]:
     """Return what the hooks' socket at *path* answers to *line*."""
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(line)
-    reply: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), 10))
+    reply: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), 30))
     writer.close()
     await writer.wait_closed()
     return reply

@@ -34,7 +34,7 @@ async def scrape(port: int, host: str = "127.0.0.1") -> Scraped:
     """Ask a daemon, which may run in this event loop."""
 
     def ask() -> str:
-        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=30) as answer:
             return str(answer.read().decode())
 
     return Scraped(await asyncio.to_thread(ask))

@@ -174,7 +174,7 @@ def test_processes_that_came_back_get_a_turn_unless_they_ask_themselves(tmp_path
         assert wait_until(lambda: turns.holder() == "17", 1 if own else 30) is not own
 
         agent.may_end.set()
-        out, _ = resumed.communicate(timeout=30)
+        out, _ = resumed.communicate(timeout=60)
 
         assert (out, resumed.returncode) == (b"", 7)
         assert turns.holder() == ""

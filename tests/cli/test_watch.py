@@ -58,7 +58,7 @@ def words(process: subprocess.Popen[str]) -> list[str]:
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Press Ctrl-C; return the exit status and what else was said."""
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     return process.returncode, out + err
 
 
@@ -144,7 +144,7 @@ def test_that_a_group_is_not_known_yet_is_said_while_it_is_waited_for() -> None:
 def test_a_refusal_or_no_orchestrator_at_first_is_one_line(reachable: bool) -> None:
     orchestrator = GivenOrchestrator(refusal=(grpc.StatusCode.UNAUTHENTICATED, "who?", "NotAuthenticated"))
     with served(orchestrator) as there, watching(there if reachable else free_address()) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out, err.count("\n")) == (1, "", 1)
     assert ("who?" if reachable else "cannot be reached") in err

@@ -124,6 +124,6 @@ def test_a_process_that_ends_delivers_its_yield_first(
         "from slurm_interleave.client import Interleaver; i = Interleaver.from_env(); i.acquire(); i.yield_()"
     )
 
-    subprocess.run([sys.executable, "-c", script], env=environ, check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], env=environ, check=True, timeout=60)
 
     assert orchestrator.yielded == [1]

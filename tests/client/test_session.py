@@ -251,7 +251,7 @@ def test_an_interrupt_ends_an_acquire(mine: Interleaver, orchestrator: FakeOrche
     with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert asked.wait(20)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=60)
 
     assert said == "interrupted\n"
     assert gone.wait(10)

@@ -25,8 +25,8 @@ from slurm_interleave.sql.admin import Database
 ROOT = Path(__file__).parents[2]
 HANDOVERS = int(os.environ.get("INTERLEAVE_HANDOVERS", "1000"))
 LEAST_KILLS = 5
-LIMIT_S = 60 + HANDOVERS / 20
-ENDS_S = 60.0
+LIMIT_S = 120 + HANDOVERS / 10
+ENDS_S = 120.0
 # Jobs by group and devices; some device sets meet only partly.
 JOBS = [("a", (0,))] * 3 + [("b", (1,))] * 2 + [("c", (1, 2))] + [("d", (3,))] * 2
 DAEMONS = ["interleaved", "agent-local"]

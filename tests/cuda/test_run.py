@@ -123,7 +123,7 @@ def test_a_program_stands_still_while_others_use_its_devices_and_goes_on_with_th
     program.until("pid")
     pid = int(program.value("pid"))
     partner = start(PARTNER)
-    assert wait_until(lambda: partner.says("1 ahead"), 20)
+    assert wait_until(lambda: partner.says("1 ahead"), 60)
     assert not wait_until(lambda: partner.at("begins"), 1.5), "it works, so its devices are not to be taken"
 
     (tmp_path / "rest").touch()
@@ -151,7 +151,7 @@ def test_without_the_option_the_devices_are_held_until_the_program_ends(
     program = start(UNMODIFIED)
     program.until("right")
     partner = start(PARTNER)
-    assert wait_until(lambda: partner.says("1 ahead"), 20)
+    assert wait_until(lambda: partner.says("1 ahead"), 60)
     assert not wait_until(lambda: partner.at("begins"), 1.5)
 
     (tmp_path / "end").touch()
@@ -168,7 +168,7 @@ def test_a_program_waits_for_its_turn_before_it_begins(lab: LocalLab, start: Sta
     for name in ("load", "rest", "go on", "end"):
         (tmp_path / name).touch()
     program = start(UNMODIFIED, "--idle-yield=5")
-    assert wait_until(lambda: program.says("1 ahead"), 20)
+    assert wait_until(lambda: program.says("1 ahead"), 60)
     assert not program.at("pid")
 
     (tmp_path / "partner ends").touch()
@@ -184,7 +184,7 @@ def test_a_program_that_has_not_begun_on_its_devices_keeps_them(
         UNMODIFIED, "--idle-yield=0.3"
     )  # it does not stand still yet: nothing of it is on a device
     partner = start(PARTNER)
-    assert wait_until(lambda: partner.says("1 ahead"), 20)
+    assert wait_until(lambda: partner.says("1 ahead"), 60)
     assert not wait_until(lambda: partner.at("begins"), 1.5)
 
     for name in ("load", "rest", "go on", "partner ends"):
@@ -205,7 +205,7 @@ def test_a_program_that_is_killed_while_it_stands_still_leaves_no_waiter(
     program.until("pid")
     partner = start(PARTNER)
     partner.until("begins")
-    assert wait_until(lambda: program.says("waiting for the devices"), 20)
+    assert wait_until(lambda: program.says("waiting for the devices"), 60)
 
     os.kill(int(program.value("pid")), signal.SIGKILL)
 
@@ -241,7 +241,7 @@ def test_where_nvml_does_not_tell_it_says_so_and_holds(
         (tmp_path / name).touch()
     program = start(UNMODIFIED, "--idle-yield=0.3")
 
-    assert wait_until(lambda: program.says("NVML does not say whether its devices are idle"), 20)
+    assert wait_until(lambda: program.says("NVML does not say whether its devices are idle"), 60)
     assert program.says("the devices are held until the command ends")
     (tmp_path / "end").touch()
     assert lab.wait(program.job) == 7
@@ -254,7 +254,7 @@ def test_where_a_program_would_go_on_without_its_devices_they_are_not_taken(tmp_
         program = Told(lab, lab.submit(command, group="demo"))
 
         says = "backend sim does not stop a program whose state is saved"
-        assert wait_until(lambda: program.says(says), 20), program.all()
+        assert wait_until(lambda: program.says(says), 60), program.all()
         (tmp_path / "end").touch()
         assert lab.wait(program.job) == 7
 

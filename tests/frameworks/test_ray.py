@@ -104,7 +104,7 @@ def test_two_clusters_share_a_node_and_take_turns_on_its_device(lab: LocalLab) -
     assert [each["cluster"] for each in told] == [each["asked"] for each in told]
     assert told[0]["cluster"] != told[1]["cluster"]
     assert read_lines(lab.scratch.sim / "local" / VIOLATIONS) == []
-    assert wait_until(lambda: not any(map(listens, (told[0]["cluster"], told[1]["cluster"]))), 10)
+    assert wait_until(lambda: not any(map(listens, (told[0]["cluster"], told[1]["cluster"]))), 60)
 
 
 def listens(address: str) -> bool:

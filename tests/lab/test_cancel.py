@@ -52,7 +52,7 @@ def interleave(lab: LocalLab, *arguments: str) -> str:
         env=lab.env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -66,9 +66,9 @@ def saving(lab: LocalLab) -> tuple[str, str, Path]:
     subprocess.run(["mkfifo", fifo], check=True)
     script = ["bash", "-c", 'exec 3<>"$0"; exec "$1" -c "$2" <&3', str(fifo), sys.executable, HOLDS]
     job = lab.submit(script, group="demo")
-    assert wait_until(lambda: "loaded" in lab.output(job), 20), lab.output(job)
+    assert wait_until(lambda: "loaded" in lab.output(job), 60), lab.output(job)
     waiter = lab.submit([sys.executable, "-c", WAITS], group="demo")
-    assert wait_until(lambda: "saving" in interleave(lab, "status"), 20)
+    assert wait_until(lambda: "saving" in interleave(lab, "status"), 60)
     return job, waiter, fifo
 
 

@@ -61,13 +61,13 @@ def interleave(lab: LocalLab, *arguments: str) -> subprocess.CompletedProcess[st
         env=lab.env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 
 
 def says(lab: LocalLab, job: str, text: str) -> None:
-    assert wait_until(lambda: text in lab.output(job), 20), lab.output(job)
+    assert wait_until(lambda: text in lab.output(job), 60), lab.output(job)
 
 
 def test_a_faulted_job_is_cleared_by_an_operator_and_takes_turns_again(lab: LocalLab) -> None:

@@ -134,7 +134,7 @@ def test_a_drained_job_goes_on_where_it_was_when_it_starts_again(lab: LocalLab, 
     end = tmp_path / "end"
     command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", COUNTER, str(end)]
     job = lab.submit(command, group="demo", name=NAME)
-    assert wait_until(lambda: len(counts(lab, job)) > 3, 20), lab.output(job)
+    assert wait_until(lambda: len(counts(lab, job)) > 3, 60), lab.output(job)
 
     done = drain(lab)
     while "holds its devices now" in done.stderr:
@@ -156,7 +156,7 @@ def test_a_drained_job_goes_on_where_it_was_when_it_starts_again(lab: LocalLab, 
 def test_a_job_that_cannot_be_saved_runs_on_and_says_why(lab: LocalLab, tmp_path: Path) -> None:
     command = [sys.executable, "-c", COUNTER, str(tmp_path / "end")]
     job = lab.submit(command, group="demo", name=NAME)
-    assert wait_until(lambda: bool(counts(lab, job)), 20), lab.output(job)
+    assert wait_until(lambda: bool(counts(lab, job)), 60), lab.output(job)
 
     done = drain(lab)
     while "holds its devices now" in done.stderr:
@@ -165,7 +165,7 @@ def test_a_job_that_cannot_be_saved_runs_on_and_says_why(lab: LocalLab, tmp_path
     assert done.returncode == 1
     assert f"job {job}: runs on: job {job} has no process that `interleave run` started" in done.stderr
     reached = len(counts(lab, job))
-    assert wait_until(lambda: len(counts(lab, job)) > reached, 20)
+    assert wait_until(lambda: len(counts(lab, job)) > reached, 60)
 
 
 def test_an_image_that_cannot_be_restored_is_kept_aside_and_the_job_begins_anew(
@@ -173,7 +173,7 @@ def test_an_image_that_cannot_be_restored_is_kept_aside_and_the_job_begins_anew(
 ) -> None:
     command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", COUNTER, str(tmp_path / "end")]
     job = lab.submit(command, group="demo", name=NAME)
-    assert wait_until(lambda: len(counts(lab, job)) > 2, 20), lab.output(job)
+    assert wait_until(lambda: len(counts(lab, job)) > 2, 60), lab.output(job)
     done = drain(lab)
     while "holds its devices now" in done.stderr:
         done = drain(lab)
@@ -197,7 +197,7 @@ def test_a_job_whose_state_is_on_the_nodes_disk_takes_it_along(tmp_path: Path) -
     with LocalLab.start(config={"agent": settings}) as lab:
         command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", SPILLER, str(end)]
         job = lab.submit(command, group="demo", name=NAME)
-        assert wait_until(lambda: "loaded" in lab.output(job), 20), lab.output(job) + lab.logs("agent-local")
+        assert wait_until(lambda: "loaded" in lab.output(job), 60), lab.output(job) + lab.logs("agent-local")
         partner = lab.submit([sys.executable, "-c", PARTNER], group="demo", name=f"{NAME}-partner")
         assert lab.wait(partner) == 0, lab.output(partner) + lab.logs("agent-local")
 

@@ -56,7 +56,7 @@ def script(lab: LocalLab, code: str) -> str:
 
 
 def pid_of(lab: LocalLab, job: str, word: str) -> int:
-    assert wait_until(lambda: word in lab.output(job), 20), lab.output(job)
+    assert wait_until(lambda: word in lab.output(job), 60), lab.output(job)
     return int(lab.output(job).partition(f"{word} ")[2].split()[0])
 
 

@@ -77,7 +77,7 @@ def test_cancel_ends_a_job_with_all_that_it_started(lab: LocalLab) -> None:
     lab.cancel(job)
 
     assert not lab.running(job)
-    assert wait_until(lambda: not sleepers(lab), 5)
+    assert wait_until(lambda: not sleepers(lab), 60)
 
 
 def sleepers(lab: LocalLab) -> set[int]:

@@ -177,7 +177,7 @@ def test_an_orchestrator_that_is_killed_while_ranks_meet_loses_none(lab: LocalLa
     try:
         for _ in range(3):
             enough = len(slices(lab)) + 3
-            assert wait_until(lambda enough=enough: len(slices(lab)) >= enough, 20)
+            assert wait_until(lambda enough=enough: len(slices(lab)) >= enough, 60)
             lab.kill9("interleaved")
             time.sleep(0.2)  # all of them meet an orchestrator that is away
             lab.start_again("interleaved")

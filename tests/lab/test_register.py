@@ -69,7 +69,7 @@ class Running:
 
     def end(self) -> tuple[str, int]:
         """Return what it wrote to stderr, and its exit status."""
-        _, error = self.process.communicate(timeout=30)
+        _, error = self.process.communicate(timeout=60)
         return error, self.process.returncode
 
     def kill(self) -> None:
@@ -85,7 +85,7 @@ def nothing_left(lab: LocalLab) -> Iterator[None]:
         each.kill()
         each.process.communicate()
     Running.all.clear()
-    assert wait_until(lambda: not any(group.members for group in groups(lab).values()), 10)
+    assert wait_until(lambda: not any(group.members for group in groups(lab).values()), 60)
 
 
 def register(lab: LocalLab, *argv: str, env: Mapping[str, str] | None = None) -> Running:
@@ -119,7 +119,7 @@ def test_two_registered_commands_take_turns(lab: LocalLab) -> None:
     a = turn(lab)
     assert a.says().startswith("granted")
     b = turn(lab)
-    assert wait_until(lambda: groups(lab)["rl"].members[-1].queue_place, 20)
+    assert wait_until(lambda: groups(lab)["rl"].members[-1].queue_place, 60)
 
     a.go_on()
     assert a.says() == "yielded"
@@ -127,16 +127,16 @@ def test_two_registered_commands_take_turns(lab: LocalLab) -> None:
     for each in (a, b):
         assert each.end()[1] == 0
 
-    assert wait_until(lambda: members(lab) == [], 10)
+    assert wait_until(lambda: members(lab) == [], 60)
 
 
 def test_a_job_that_is_nice_comes_after_the_others(lab: LocalLab) -> None:
     a = turn(lab)
     assert a.says().startswith("granted")
     nice = turn(lab, "rl", "--nice", "5")
-    assert wait_until(lambda: len(_waiting(lab)) == 1, 20)
+    assert wait_until(lambda: len(_waiting(lab)) == 1, 60)
     other = turn(lab)
-    assert wait_until(lambda: len(_waiting(lab)) == 2, 20)
+    assert wait_until(lambda: len(_waiting(lab)) == 2, 60)
 
     a.go_on()
 
@@ -150,7 +150,7 @@ def test_a_holder_that_dies_frees_its_devices_at_once(lab: LocalLab, number: sig
     a = turn(lab)
     assert a.says().startswith("granted")
     b = turn(lab)
-    assert wait_until(lambda: len(members(lab)) == 2, 20)
+    assert wait_until(lambda: len(members(lab)) == 2, 60)
 
     a.process.send_signal(number)
 
@@ -162,7 +162,7 @@ def test_what_a_job_leaves_running_ends_with_it(lab: LocalLab) -> None:
     job = register(lab, "--group", "rl", "--", "sh", "-c", script)
     pid = int(job.says())
 
-    assert wait_until(lambda: not _alive(pid), 10)
+    assert wait_until(lambda: not _alive(pid), 60)
     job.process.wait(10)
     assert job.process.returncode == 3
 
@@ -200,7 +200,7 @@ def test_processes_that_name_one_job_are_one_job(lab: LocalLab) -> None:
 def test_a_job_on_two_nodes_holds_the_devices_of_both(lab: LocalLab) -> None:
     options = ("--job", "big", "--nodes", "local,other")
     a = turn(lab, "wide", *options)
-    assert wait_until(lambda: [m.queue_place for m in groups(lab)["wide"].members] == [1], 20)
+    assert wait_until(lambda: [m.queue_place for m in groups(lab)["wide"].members] == [1], 60)
     there = {"INTERLEAVE_CLIENT_AGENT_SOCKET": str(lab.root / "run" / "other" / "register.sock")}
     b = register(lab, "--group", "wide", *options, "--", "sleep", "300", env=there)
 
@@ -208,19 +208,19 @@ def test_a_job_on_two_nodes_holds_the_devices_of_both(lab: LocalLab) -> None:
     [member] = groups(lab)["wide"].members
     assert {context.node for context in member.contexts} == {"local", "other"}
     b.kill()
-    assert wait_until(lambda: members(lab, "wide") == [], 10), "a job that ends on one node is over"
+    assert wait_until(lambda: members(lab, "wide") == [], 60), "a job that ends on one node is over"
     a.kill()
 
 
 def test_a_registered_job_outlives_a_killed_agent_and_its_end_is_seen_after_it(lab: LocalLab) -> None:
     a, b = turn(lab), register(lab, "--group", "rl", "--", "sleep", "300")
     assert a.says().startswith("granted")
-    assert wait_until(lambda: len(members(lab)) == 2, 20)
+    assert wait_until(lambda: len(members(lab)) == 2, 60)
     lab.kill9("agent-local")
     b.kill()
     lab.start_again("agent-local")
 
-    assert wait_until(lambda: len(members(lab)) == 1, 20)
+    assert wait_until(lambda: len(members(lab)) == 1, 60)
     a.go_on()
     assert a.says() == "yielded"
 

@@ -32,14 +32,14 @@ def test_a_script_that_unsets_our_variables_is_seen_and_by_policy_killed(policy:
     with LocalLab.start(config={"agent": {"trespass": policy, "watch_s": 0.2}}) as lab:
         plain = lab.submit([sys.executable, "-c", WORK], devices=[1])
         job = lab.submit(["bash", "-c", HIDDEN, WORK, sys.executable], group="demo")
-        assert wait_until(lambda: "works" in lab.output(job), 20), lab.output(job)
+        assert wait_until(lambda: "works" in lab.output(job), 60), lab.output(job)
 
         if policy == "kill":
-            assert wait_until(lambda: "ended" in lab.output(job), 20), lab.logs("agent-local")
+            assert wait_until(lambda: "ended" in lab.output(job), 60), lab.logs("agent-local")
             assert "event=trespass.killed" in lab.logs("agent-local")
         else:
             said = f"of job {job}: it works without a lease"
-            assert wait_until(lambda: said in status(lab), 20), lab.logs("interleaved")
+            assert wait_until(lambda: said in status(lab), 60), lab.logs("interleaved")
             assert "event=trespass.seen" in lab.logs("interleaved")
             assert lab.running(job)
         assert "it belongs to no interleaved job" in status(lab)

@@ -62,7 +62,7 @@ class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServic
     async def hears(self, kind: str) -> Any:
         """Return the next message of *kind*; others before it are dropped."""
         while True:
-            message = await asyncio.wait_for(self._said.get(), 15)
+            message = await asyncio.wait_for(self._said.get(), 30)
             if message.WhichOneof("message") == kind:
                 return getattr(message, kind)
             if kind == "done" and message.done:
@@ -197,7 +197,7 @@ async def until(sim: SimConfig, state: Context, job: str = "17") -> None:
     arena = Arena.open(sim.directory)
 
     def wait() -> None:
-        limit = time.monotonic() + 15
+        limit = time.monotonic() + 30
         while arena.memory_of(job).context is not state:
             assert time.monotonic() < limit, f"job {job} is not {state.value} after 15 s"
             time.sleep(0.001)
@@ -207,9 +207,9 @@ async def until(sim: SimConfig, state: Context, job: str = "17") -> None:
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
     """Look again and again until it is so."""
-    limit = time.monotonic() + 15
+    limit = time.monotonic() + 30
     for _ in itertools.count():
         if await look():
             return
-        assert time.monotonic() < limit, "it is not so after 15 s"
+        assert time.monotonic() < limit, "it is not so after 30 s"
         await asyncio.sleep(0.001)

@@ -105,7 +105,7 @@ async def test_it_remembers_them_across_its_own_restart(
         hello = await orchestrator.hears("hello")
         assert [job.attendance for job in hello.jobs] == ["present"]
         await again._watch.look()
-        assert await asyncio.wait_for(gone(orchestrator), 10)
+        assert await asyncio.wait_for(gone(orchestrator), 30)
 
 
 async def gone(orchestrator: FakeOrchestrator) -> bool:

@@ -172,11 +172,11 @@ async def test_parts_that_are_moved_when_a_cancel_comes_are_brought_back_and_the
     if verb == "RESTORE":
         state.jobs["17"].context = state.jobs["17"].context.__class__(Context.SAVED, saved_by="first+second")
     moving = asyncio.create_task(moves.order("1-1", Verb[verb], "17", "a", beside=True))
-    await asyncio.wait_for(order[0].began.wait(), 10)
+    await asyncio.wait_for(order[0].began.wait(), 30)
 
     moves.cancel("17", "1-1")
     order[0].may_end.set()
-    result: Any = await asyncio.wait_for(moving, 10)
+    result: Any = await asyncio.wait_for(moving, 30)
 
     back = {"SNAPSHOT": "restore", "RESTORE": "snapshot"}[verb]
     assert log == [(order[0].name, verb.lower()), (order[0].name, back)]

@@ -37,7 +37,7 @@ class App:
         await self.stream.write(v1.WorkloadMessage(register=register))
 
     async def hears(self) -> v1.AgentCommand:
-        command: v1.AgentCommand = await asyncio.wait_for(self.stream.read(), 10)
+        command: v1.AgentCommand = await asyncio.wait_for(self.stream.read(), 30)
         return command
 
     async def answers(self, command: v1.AgentCommand, error: str = "") -> None:
@@ -170,7 +170,7 @@ async def test_an_application_that_never_answers_does_not_hold_up_its_end(
     orchestrator.operate("SNAPSHOT", "17", "1-1")
     await app.hears()
 
-    reply = await asyncio.wait_for(hook(folder, verb="job-end", job="17"), 10)
+    reply = await asyncio.wait_for(hook(folder, verb="job-end", job="17"), 30)
 
     assert reply["ok"]
     assert (await orchestrator.hears("done")).ok is False

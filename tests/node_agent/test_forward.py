@@ -54,11 +54,11 @@ async def test_a_status_passes_through_with_its_text_and_class(
 
 async def test_a_cancel_reaches_the_orchestrator(stub: Any, orchestrator: FakeOrchestrator) -> None:
     call = stub.Acquire(ACQUIRE)
-    await asyncio.wait_for(orchestrator.acquired.wait(), 10)
+    await asyncio.wait_for(orchestrator.acquired.wait(), 30)
 
     call.cancel()
 
-    await asyncio.wait_for(orchestrator.cancelled.wait(), 10)
+    await asyncio.wait_for(orchestrator.cancelled.wait(), 30)
 
 
 async def test_a_deadline_reaches_the_orchestrator(stub: Any, orchestrator: FakeOrchestrator) -> None:
@@ -66,14 +66,14 @@ async def test_a_deadline_reaches_the_orchestrator(stub: Any, orchestrator: Fake
         await stub.Acquire(ACQUIRE, timeout=0.3)
 
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    await asyncio.wait_for(orchestrator.cancelled.wait(), 10)
+    await asyncio.wait_for(orchestrator.cancelled.wait(), 30)
 
 
 async def test_a_call_waits_out_a_restart_of_the_orchestrator(
     stub: Any, orchestrator: FakeOrchestrator
 ) -> None:
     call = stub.Acquire(ACQUIRE)
-    await asyncio.wait_for(orchestrator.acquired.wait(), 10)
+    await asyncio.wait_for(orchestrator.acquired.wait(), 30)
     await orchestrator.stop()
     orchestrator.may_answer.set()
 
@@ -104,11 +104,11 @@ async def test_a_caller_who_goes_is_followed_by_a_yield_of_what_his_call_was_gra
     stub: Any, orchestrator: FakeOrchestrator
 ) -> None:
     call = stub.Acquire(ACQUIRE)
-    await asyncio.wait_for(orchestrator.acquired.wait(), 10)
+    await asyncio.wait_for(orchestrator.acquired.wait(), 30)
 
     call.cancel()
 
-    said, metadata = await asyncio.wait_for(orchestrator.yields.get(), 10)
+    said, metadata = await asyncio.wait_for(orchestrator.yields.get(), 30)
     assert (said.job_id, said.group_id) == ("17", "demo")
     assert metadata[CALL_KEY] == orchestrator.metadata[CALL_KEY]
     assert metadata[TOKEN_KEY] == orchestrator.metadata[TOKEN_KEY]

@@ -123,9 +123,9 @@ async def test_a_backend_that_hangs_for_good_is_given_up_when_its_job_ends(tmp_p
     await backend.began.wait()
 
     job.ended = True
-    await asyncio.wait_for(moving.discard(job), 10)
+    await asyncio.wait_for(moving.discard(job), 30)
 
-    result = await asyncio.wait_for(saving, 10)
+    result = await asyncio.wait_for(saving, 30)
     assert result.outcome.error == "backend noop gave no answer to snapshot when it was told to stop"
     assert (await moving.order("1-2", Verb.SNAPSHOT, "18", "a")).outcome.ok
     backend.end.set()

@@ -43,7 +43,7 @@ async def answer(request: dict[str, Any], peer: Peer) -> Mapping[str, Any]:
 
 
 async def ask(path: Path) -> dict[str, str]:
-    return await asyncio.wait_for(asyncio.to_thread(register, path, {}), 10)
+    return await asyncio.wait_for(asyncio.to_thread(register, path, {}), 30)
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ _MADE = {
     pb.Operate.RESTORE: Context.RESIDENT,
     pb.Operate.DISCARD: Context.NONE,
 }
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class FakeAgent:

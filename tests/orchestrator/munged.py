@@ -75,5 +75,5 @@ def munged(secret: bytes = b"", env: Mapping[str, str] | None = None) -> Iterato
 def credential_of(uid: int, socket: str, payload: bytes) -> str:
     """Return a credential that the user *uid* has made."""
     argv = [sys.executable, "-c", _ENCODE, socket, str(uid), payload.hex()]
-    done = subprocess.run(argv, check=True, capture_output=True, timeout=20)
+    done = subprocess.run(argv, check=True, capture_output=True, timeout=60)
     return done.stdout.decode().strip()

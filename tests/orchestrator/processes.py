@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Daemon:

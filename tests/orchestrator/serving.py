@@ -22,7 +22,7 @@ from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.web.config import WebConfig
 from slurm_interleave.sql.store import Store
 
-LIMIT_S = 10.0
+LIMIT_S = 30.0
 
 
 @contextlib.asynccontextmanager

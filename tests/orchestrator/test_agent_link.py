@@ -80,7 +80,7 @@ async def test_an_agent_that_comes_back_hears_its_orders_again(client: Client, n
 
     assert await n1.next_order() == order
     await n1.done(order)
-    assert (await asyncio.wait_for(waiting, 5)).success
+    assert (await asyncio.wait_for(waiting, 30)).success
 
 
 async def test_a_second_stream_of_a_node_ends_the_first(client: Client, n1: FakeAgent) -> None:
@@ -94,7 +94,7 @@ async def test_a_second_stream_of_a_node_ends_the_first(client: Client, n1: Fake
     assert node.connected
     await client.lock("a")
     await client.unlock("a")
-    assert (await asyncio.wait_for(client.lock("b"), 5)).success
+    assert (await asyncio.wait_for(client.lock("b"), 30)).success
     assert [order.job_id for order in again.orders] == ["a"]
     await again.close()
 
@@ -117,7 +117,7 @@ async def test_a_job_that_the_returned_agent_does_not_name_is_over(client: Clien
 
     await n1.connect()
 
-    assert (await asyncio.wait_for(waiting, 5)).success
+    assert (await asyncio.wait_for(waiting, 30)).success
 
 
 async def test_an_agent_that_asks_is_told_the_devices_of_a_job_on_its_node(
@@ -146,7 +146,7 @@ async def test_an_orchestrator_that_was_replaced_names_no_devices_which_may_be_t
         asking = asyncio.create_task(n1.asks_for_devices("17"))
 
         with pytest.raises(Replaced):
-            await asyncio.wait_for(asyncio.shield(serve), 10)
+            await asyncio.wait_for(asyncio.shield(serve), 30)
         assert not asking.done()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -194,7 +194,7 @@ async def test_a_restore_is_ordered_with_its_snapshot_in_one_go(client: Client, 
     assert list(load.after) == [save.operation_id]
     await n1.done(save)
     await n1.done(load)
-    assert (await asyncio.wait_for(waiting, 5)).context_restored
+    assert (await asyncio.wait_for(waiting, 30)).context_restored
 
 
 async def test_the_moves_of_a_switch_go_in_one_message(client: Client, n1: FakeAgent) -> None:

@@ -79,7 +79,7 @@ async def arbiter(store: SlowStore) -> AsyncIterator[Arbiter]:
 
 
 async def acquire(arbiter: Arbiter, job: str) -> rows.Lease:
-    return await asyncio.wait_for(arbiter.acquire_lease(job, "g"), 10)
+    return await asyncio.wait_for(arbiter.acquire_lease(job, "g"), 30)
 
 
 async def test_an_answer_comes_only_after_its_record(arbiter: Arbiter, store: SlowStore) -> None:
@@ -106,7 +106,7 @@ async def test_an_order_goes_out_only_after_its_record(arbiter: Arbiter, store: 
 
     store.may_write.set()
 
-    order = await asyncio.wait_for(orders.get(), 10)
+    order = await asyncio.wait_for(orders.get(), 30)
     [part] = [part for part in store.all(rows.Part) if part.job_id == "a"]
     assert (part.context, part.operation) == (Context.SAVING, order.operation)
     waiting.cancel()
@@ -155,7 +155,7 @@ async def test_a_caller_who_goes_during_the_write_gives_the_grant_back(
     following = asyncio.create_task(acquire(arbiter, "b"))
     await asyncio.sleep(0)
 
-    await asyncio.wait_for(arbiter._agents.orders.get(), 10)  # type: ignore[attr-defined]
+    await asyncio.wait_for(arbiter._agents.orders.get(), 30)  # type: ignore[attr-defined]
     assert store.all(rows.Lease) == []
     following.cancel()
 
@@ -205,7 +205,7 @@ async def test_an_orchestrator_that_was_replaced_ends_and_says_so(tmp_path: Path
         orchestrator.arbiter.post(ev.NodeUp(1.0, "n1", (ev.Registration("a", "g", "1", (0,)),)))
 
         with pytest.raises(Replaced, match="another orchestrator has started on this database"):
-            await asyncio.wait_for(asyncio.shield(running), 10)
+            await asyncio.wait_for(asyncio.shield(running), 30)
         newer.close()
 
 
@@ -222,7 +222,7 @@ async def test_an_orchestrator_that_was_replaced_answers_nothing_not_even_to_the
         serve = next(task for task in asyncio.all_tasks() if task.get_name() == "arbiter")
 
         with pytest.raises(Replaced):
-            await asyncio.wait_for(asyncio.shield(serve), 10)
+            await asyncio.wait_for(asyncio.shield(serve), 30)
         assert not again.done()
         again.cancel()
         await asyncio.gather(again, return_exceptions=True)
@@ -244,8 +244,8 @@ async def test_a_write_that_fails_ends_the_process_and_answers_nobody(tmp_path: 
         call = client.lock("a", "g")
 
         with pytest.raises(InterleaveError, match="disk full"):
-            await asyncio.wait_for(asyncio.shield(serve), 10)
-        assert (await asyncio.wait_for(call.code(), 10)).name in ("CANCELLED", "UNAVAILABLE")
+            await asyncio.wait_for(asyncio.shield(serve), 30)
+        assert (await asyncio.wait_for(call.code(), 30)).name in ("CANCELLED", "UNAVAILABLE")
         await client.channel.close()
 
 
@@ -257,7 +257,7 @@ async def test_a_core_that_breaks_ends_the_process(tmp_path: Path) -> None:
             orchestrator.arbiter.post(object())  # type: ignore[arg-type]
 
         with pytest.raises(AssertionError):
-            await asyncio.wait_for(asyncio.shield(serve), 10)
+            await asyncio.wait_for(asyncio.shield(serve), 30)
 
 
 @pytest.mark.parametrize("earlier", [2, 2 * PAGE], ids=["after it was read", "before it is read"])
@@ -280,7 +280,7 @@ async def test_a_turn_that_ends_during_a_report_is_in_it_once(
         if lasting is not None:
             # In the middle of the report: a ends, and b is granted and ends too.
             await arbiter.yield_lease("a", "g", 0)
-            order = await asyncio.wait_for(orders.get(), 10)
+            order = await asyncio.wait_for(orders.get(), 30)
             done = (order.node, order.operation, order.job_id, True, Context.SAVED, 0, 0.0, "")
             await arbiter.tell(ev.OperationDone(arbiter.now(), *done))
             await waiting
@@ -309,7 +309,7 @@ async def test_a_report_of_all_that_lasts_comes_in_pages_too(arbiter: Arbiter) -
     registered = [ev.Registration(job, job, "1", (number,)) for number, job in enumerate(jobs)]
     await arbiter.tell(ev.NodeUp(arbiter.now(), "n2", tuple(registered)))
     for job in jobs:
-        await asyncio.wait_for(arbiter.acquire_lease(job, job), 10)
+        await asyncio.wait_for(arbiter.acquire_lease(job, job), 30)
 
     pages = [len(page) async for page in arbiter.slices(SliceFilter())]
 

@@ -70,7 +70,7 @@ async def test_no_grant_that_crosses_the_end_of_its_call_stays_unknown(
         if epoch:
             await client.end("b", epoch)
         assert B not in leases, f"crossing {number} left a lease that its job does not know"
-        last = await asyncio.wait_for(client.granted("c"), 5)
+        last = await asyncio.wait_for(client.granted("c"), 30)
         await client.end("c", last.epoch)
     mine.close()
 
@@ -169,7 +169,7 @@ async def test_a_grant_that_nobody_comes_for_after_a_call_in_one_message_is_give
     await client.ours.AcquireSoon(pb.AcquireRequest(job_id="b", group="demo", patience_s=0.01))
     await client.end("a", first.epoch)
 
-    assert (await asyncio.wait_for(client.granted("c"), 5)).epoch == 3
+    assert (await asyncio.wait_for(client.granted("c"), 30)).epoch == 3
 
 
 class Asking:

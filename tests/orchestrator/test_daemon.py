@@ -49,7 +49,7 @@ def test_a_second_one_is_refused_and_hurts_neither_the_first_nor_its_socket(tmp_
     config = configure(tmp_path)
     with running(config) as (first, _):
         argv = [str(PROGRAM), "--config", str(config)]
-        second = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+        second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
         assert second.returncode == 1
         assert second.stderr.count("\n") == 1

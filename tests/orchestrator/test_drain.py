@@ -86,7 +86,7 @@ async def test_a_job_gets_no_turn_while_it_is_saved_and_then_if_it_goes_on(
     client: Client, n1: FakeAgent
 ) -> None:
     updates = drain(client)
-    n1.drains.put_nowait(await asyncio.wait_for(n1.drains.get(), 10))  # it has begun
+    n1.drains.put_nowait(await asyncio.wait_for(n1.drains.get(), 30))  # it has begun
     waiting = client.acquire("a")
     while not (place := (await waiting.read()).queued).reason:
         pass
@@ -102,7 +102,7 @@ async def test_a_job_gets_no_turn_while_it_is_saved_and_then_if_it_goes_on(
 
 async def test_an_agent_that_goes_away_meanwhile_is_named(client: Client, n1: FakeAgent) -> None:
     updates = drain(client)
-    await asyncio.wait_for(n1.drains.get(), 10)
+    await asyncio.wait_for(n1.drains.get(), 30)
 
     await n1.close()
 
@@ -114,7 +114,7 @@ async def test_a_job_whose_agent_went_away_meanwhile_gets_its_turn_when_the_agen
     client: Client, n1: FakeAgent, cut: str
 ) -> None:
     updates = drain(client)
-    await asyncio.wait_for(n1.drains.get(), 10)
+    await asyncio.wait_for(n1.drains.get(), 30)
     waiting = client.acquire("a")
     while not (await waiting.read()).queued.reason:
         pass
@@ -138,7 +138,7 @@ async def test_a_job_whose_agent_saves_on_after_a_cut_of_its_link_gets_no_turn_u
     client: Client, n1: FakeAgent
 ) -> None:
     updates = drain(client)
-    await asyncio.wait_for(n1.drains.get(), 10)
+    await asyncio.wait_for(n1.drains.get(), 30)
     again = FakeAgent(client.address, "n1")
     again.jobs = n1.jobs
     again.jobs["a"].being_saved = True

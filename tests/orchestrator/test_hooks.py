@@ -27,7 +27,7 @@ async def say(path: Path, line: bytes) -> dict[str, Any]:
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(line)
     writer.write_eof()
-    reply: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), 10))
+    reply: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), 30))
     writer.close()
     await writer.wait_closed()
     return reply
@@ -43,7 +43,7 @@ async def test_slurm_ends_a_job_that_holds(
     over = await say(tmp_path / "interleaved.sock", b'{"verb": "job-over", "job": "a"}\n')
 
     assert over == {"ok": True}
-    assert (await asyncio.wait_for(waiting, 5)).success, "its state is taken off by the agent, which is here"
+    assert (await asyncio.wait_for(waiting, 30)).success, "its state is taken off by the agent, which is here"
     assert [order.job_id for order in n1.orders] == ["a"]
 
 
@@ -140,7 +140,7 @@ async def test_only_root_and_the_daemons_user_may_talk_there(reachable: Path) ->
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", script, str(path), nobody, stdout=subprocess.PIPE
         )
-        out, _ = await asyncio.wait_for(process.communicate(), 20)
+        out, _ = await asyncio.wait_for(process.communicate(), 30)
 
     reply = json.loads(out)
     assert reply["ok"] is False

@@ -66,7 +66,7 @@ async def test_what_cannot_be_ends_the_stream_with_the_reason_and_nothing_else(
         await n2.start("20", "quiet")
         await n2._stream.write(message)
 
-        assert await asyncio.wait_for(n2._stream.code(), 10) is grpc.StatusCode.INVALID_ARGUMENT
+        assert await asyncio.wait_for(n2._stream.code(), 30) is grpc.StatusCode.INVALID_ARGUMENT
         assert await n2._stream.details()
 
     assert [r.__dict__["node"] for r in caplog.records if r.msg == "agent.refused"] == ["'n2'"]

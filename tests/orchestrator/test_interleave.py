@@ -162,7 +162,7 @@ async def test_a_grant_that_races_with_the_deadline_is_given_back(client: Client
         heard.append(bool(epoch))
         if epoch:
             await client.end("b", epoch)
-        last = await asyncio.wait_for(client.granted("c"), 5)
+        last = await asyncio.wait_for(client.granted("c"), 30)
         await client.end("c", last.epoch)
 
     assert True in heard
@@ -187,7 +187,7 @@ async def test_a_grant_that_could_not_be_sent_is_given_back(
         while not (await anext(updates)).HasField("granted"):
             pass
 
-    assert (await asyncio.wait_for(client.granted("b"), 5)).epoch == 2
+    assert (await asyncio.wait_for(client.granted("b"), 30)).epoch == 2
 
 
 async def test_a_yield_that_is_cancelled_in_the_middle_of_the_write_hurts_nobody(
@@ -200,7 +200,7 @@ async def test_a_yield_that_is_cancelled_in_the_middle_of_the_write_hurts_nobody
     yielding.cancel()
     await asyncio.gather(yielding, return_exceptions=True)
 
-    assert (await asyncio.wait_for(client.granted("b"), 5)).epoch == 2
+    assert (await asyncio.wait_for(client.granted("b"), 30)).epoch == 2
 
 
 async def test_the_status_shows_groups_members_and_nodes(client: Client, n1: FakeAgent) -> None:
@@ -299,7 +299,7 @@ async def test_a_job_that_ends_while_it_holds_is_listed_so(client: Client, n1: F
     await client.waiting(1)
 
     await n1.end("a")
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
 
     assert next((row.job_id, row.state) for row in await client.slices()) == ("a", "JOB_ENDED")
 
@@ -327,9 +327,9 @@ async def test_a_stop_keeps_holder_queue_and_contexts(tmp_path: Path) -> None:
         await fake.connect()
         assert (await client.granted("a")).epoch == 1
         await client.end("a", 1)
-        assert (await asyncio.wait_for(early, 5)).epoch == 2
+        assert (await asyncio.wait_for(early, 30)).epoch == 2
         assert not late.done()
         await client.end("b", 2)
-        assert (await asyncio.wait_for(late, 5)).epoch == 3
+        assert (await asyncio.wait_for(late, 30)).epoch == 3
         await fake.close()
         await client.channel.close()

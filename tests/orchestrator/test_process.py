@@ -63,12 +63,12 @@ async def test_killed_while_one_holds_and_two_wait_it_goes_on_where_it_was(inter
         assert (holder.job_id, holder.epoch, holder.phase) == ("a", first.epoch, "one")
         assert not second.done()
         await asyncio.to_thread(a.yield_)
-        leases: list[Lease] = [first, await asyncio.wait_for(second, 15)]
+        leases: list[Lease] = [first, await asyncio.wait_for(second, 30)]
         assert not third.done()
         await kill_and_restart(interleaved, n1)
         assert not third.done()
         await asyncio.to_thread(b.yield_)
-        leases.append(await asyncio.wait_for(third, 15))
+        leases.append(await asyncio.wait_for(third, 30))
         await asyncio.to_thread(c.yield_)
 
         assert [lease.epoch for lease in leases] == [1, 2, 3]
@@ -178,7 +178,7 @@ def test_a_bad_configuration_ends_it_with_one_line(tmp_path: Path, line: str, sa
     config = config_file(tmp_path, 'auth = "none"', f'socket = "{tmp_path}/s.sock"', line)
     argv = [sys.executable, "-m", "slurm_interleave.orchestrator", "--config", str(config)]
 
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 1
     [last] = [text for text in done.stderr.splitlines() if text.startswith("interleaved: ")]
@@ -197,7 +197,7 @@ def test_an_address_in_use_ends_it_with_one_line(tmp_path: Path) -> None:
         )
         argv = [sys.executable, "-m", "slurm_interleave.orchestrator", "--config", str(config)]
 
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 1
     assert f"interleaved: [orchestrator] listen = '{running.address}' cannot be used" in done.stderr

@@ -61,7 +61,7 @@ def test_ranks_that_wait_while_their_job_ends_are_told_when_others_come() -> Non
 
         other = await begun(service, "2", 0)
         with pytest.raises(JobEnded, match="job 1 ended"):
-            await asyncio.wait_for(waits, 10)
+            await asyncio.wait_for(waits, 30)
         assert set(service._news) == {"2"}
         other.cancel()
 

@@ -39,4 +39,4 @@ async def test_an_operation_that_hangs_holds_up_its_own_group_alone(client: Clie
     assert len(slices) == len(members) * TURNS
     assert sum(row.switched for row in slices) >= GROUPS, "each group has changed hands"
     await n1.done(stuck)
-    assert (await asyncio.wait_for(waiting, 10)).success
+    assert (await asyncio.wait_for(waiting, 30)).success

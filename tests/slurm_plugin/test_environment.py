@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(program: Path, path: Path) -> str:
-    done = subprocess.run([program, path], capture_output=True, check=False, timeout=10)
+    done = subprocess.run([program, path], capture_output=True, check=False, timeout=60)
     assert done.stderr == b""
     return done.stdout.decode()
 
@@ -91,7 +91,7 @@ def test_a_file_beyond_64_kib_is_refused(program: Path, folder: Path) -> None:
 @given(data=st.binary(max_size=300) | st.text("INTERLEAVE_=\n\0", max_size=80).map(str.encode))
 def test_no_bytes_break_the_reader(program: Path, folder: Path, data: bytes) -> None:
     done = subprocess.run(
-        [program, write(folder / "any", data)], capture_output=True, check=False, timeout=10
+        [program, write(folder / "any", data)], capture_output=True, check=False, timeout=60
     )
 
     assert (done.returncode, done.stderr) == (0, b"")

@@ -58,7 +58,7 @@ class Node:
             capture_output=True,
             errors="replace",
             check=False,
-            timeout=20,
+            timeout=60,
         )
         assert done.returncode == 0
         assert done.stdout == ""
@@ -89,7 +89,7 @@ def test_each_script_is_sound_shell(script: str) -> None:
         checks.append(["shellcheck", "-x", script])
 
     for argv in checks:
-        subprocess.run(argv, cwd=HOOKS, check=True, timeout=20)
+        subprocess.run(argv, cwd=HOOKS, check=True, timeout=60)
 
 
 def test_prolog_gives_the_agent_of_its_node_all_it_knows(node: Node) -> None:

@@ -48,7 +48,7 @@ def args(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parse(program: Path, *words: str) -> tuple[int, str]:
-    done = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=10)
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
     return done.returncode, done.stdout
 
 
