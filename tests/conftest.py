@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from lab import Cluster, why_not
 from lab.databases import SERVERS
+
+FOLDER = Path(__file__).parent
+# What takes longest comes first, or the last workers would have nothing beside it (see Makefile).
+FIRST = (
+    "simulation/test_simulation.py",
+    "test_packaging.py",
+    "torch/test_watchdogs.py",
+    "torch/test_unchanged_training.py",
+    "simulation/test_mutations.py",
+    "crash/test_kill9.py",
+    "torch/test_ranks.py",
+)
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("untimed", deadline=None)
@@ -26,6 +39,12 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what replays one history of tests/simulation."""
     parser.addoption("--seed", type=int, default=None, help="the one seed that tests/simulation runs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files of `FIRST` first, the others after them as they are."""
+    first = {FOLDER / name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
