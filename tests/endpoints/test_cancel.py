@@ -15,8 +15,8 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.endpoints.asking import Make, asked, make, tell
 from tests.endpoints.servers import Engine, Sglang, Vllm
-from tests.endpoints.test_endpoints import Make, asked, make, tell
 from tests.node_agent.conftest import folder, orchestrator, sim
 from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
 

@@ -4,71 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from slurm_interleave.client.cli.interleave import main
-from slurm_interleave.client.core.errors import BadArgument
-from slurm_interleave.client.endpoints import parse_endpoints, register_endpoints
-from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
-from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
-from slurm_interleave.node_agent import endpoints
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
-from slurm_interleave.node_agent.backends.sim import SimBackend
-from slurm_interleave.node_agent.state import State
+from tests.endpoints.asking import Make, agent, asked, make, tell
 from tests.endpoints.servers import Engine, Sglang, Vllm
 from tests.node_agent.conftest import folder, orchestrator, sim
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, running, start_job
-from tests.node_agent.test_snapshot_service import channel, load, save, state, stub
+from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
 
-__all__ = ["channel", "folder", "orchestrator", "sim", "stub"]
-Make = Callable[..., list[Engine]]
-
-
-@pytest.fixture
-def make(sim: SimConfig) -> Iterator[Make]:
-    engines: list[Engine] = []
-
-    def made(*kinds: type[Engine]) -> list[Engine]:
-        device = SimDevice(Arena.open(sim.directory), 0, "17")
-        engines.extend(kind(device) for kind in kinds)
-        return engines[-len(kinds) :]
-
-    yield made
-    for engine in engines:
-        engine.close()
-
-
-@pytest_asyncio.fixture
-async def agent(folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator) -> AsyncIterator[Agent]:
-    """With a limit of 2 s: a server has 0.8 s to drain and 1.4 s to have left."""
-    where = config(folder, orchestrator.address, operation_timeout_s=2.0)
-    async with running(where, sim, SimBackend("n1", sim)) as agent:
-        await start_job(folder)
-        yield agent
-
-
-async def tell(folder: Path, engines: list[Engine], **more: Any) -> None:
-    urls = [engine.url for engine in engines]
-    environ = environment(folder)
-    done = await asyncio.to_thread(register_endpoints, engines[0].app, urls, environ=environ, **more)
-    assert done
-
-
-async def asked(orchestrator: FakeOrchestrator, verb: str) -> pb.OperationDone:
-    asked.count += 1  # type: ignore[attr-defined]
-    return await orchestrator.asks(verb, "17", f"1-{asked.count}")  # type: ignore[attr-defined]
-
-
-asked.count = 0  # type: ignore[attr-defined]
+__all__ = ["agent", "folder", "make", "orchestrator", "sim"]
 
 
 async def test_vllm_servers_sleep_and_wake_side_by_side(
@@ -351,143 +300,6 @@ async def test_a_server_that_is_gone_is_an_error_that_leaves_the_job_as_it_is(
     assert "nobody listens" in failed.error
 
 
-@pytest.mark.parametrize("pauses", [True, False])
-async def test_sglang_pauses_releases_resumes_and_goes_on(
-    agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, pauses: bool
-) -> None:
-    (engine,) = make(Sglang)
-    assert isinstance(engine, Sglang)
-    engine.knows_pause = pauses
-    engine.in_flight = 2 if pauses else 0
-    await tell(folder, [engine])
-
-    saved = await asked(orchestrator, "SNAPSHOT")
-    back = await asked(orchestrator, "RESTORE")
-
-    assert (saved.ok, back.ok, engine.crashed, engine.asleep) == (True, True, False, False)
-    done = [call.partition(" ")[0] for call in engine.calls]
-    first = ["/pause_generation"] if pauses else ["/pause_generation", "/flush_cache"]
-    assert done == [
-        *first,
-        "/release_memory_occupation",
-        "/resume_memory_occupation",
-        "/continue_generation",
-    ]
-
-
-async def test_an_sglang_server_that_refuses_to_release_goes_on(
-    agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator
-) -> None:
-    good, bad = make(Sglang, Sglang)
-    await tell(folder, [good, bad])
-    bad.fails["/release_memory_occupation"] = [500] * 3
-
-    failed = await asked(orchestrator, "SNAPSHOT")
-
-    assert (failed.ok, failed.context) == (False, "resident")
-    assert (good.asleep, bad.calls[-1]) == (False, "/continue_generation")
-    assert not any("resume" in call for call in bad.calls)
-
-
-async def test_endpoints_outlive_the_agent(
-    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator, make: Make
-) -> None:
-    where = config(folder, orchestrator.address)
-    async with running(where, sim, SimBackend("n1", sim)):
-        await start_job(folder)
-        (engine,) = make(Vllm)
-        await tell(folder, [engine])
-        assert (await asked(orchestrator, "SNAPSHOT")).ok
-
-    assert State(where.state_dir).jobs["17"].endpoints == endpoints.Endpoints("vllm", (engine.url,))
-    async with running(where, sim, SimBackend("n1", sim)):
-        told = await orchestrator.hears("hello")
-        assert (await asked(orchestrator, "RESTORE")).ok
-    assert [report.context for report in told.jobs] == ["saved"]
-    assert not engine.asleep
-
-
-async def test_a_v1alpha1_request_names_its_endpoints(agent: Agent, stub: Any, make: Make) -> None:
-    (engine,) = make(Vllm)
-    wanted = v1.AppEndpointConfig(
-        app=v1.APP_VLLM, endpoints=[engine.url], mode=v1.SUSPEND_MODE_DISCARD, tags=["weights"]
-    )
-
-    saved = await save(stub, backend_config=v1.BackendConfig(app_endpoint=wanted))
-    back = await load(stub, backend_config=v1.BackendConfig(app_endpoint=wanted))
-
-    assert (saved.status, saved.storage_bytes) == (v1.OPERATION_STATUS_COMPLETE, 4096)
-    assert back.status == v1.OPERATION_STATUS_COMPLETE
-    assert engine.calls == ["/sleep?level=2&mode=wait", "/wake_up?tags=weights"]
-
-
-@pytest.mark.parametrize("urls", [[], ["http://192.0.2.1:8000"]])
-async def test_a_v1alpha1_request_with_endpoints_that_cannot_be_used_fails(
-    agent: Agent, stub: Any, make: Make, urls: list[str]
-) -> None:
-    make(Vllm)
-    wanted = v1.AppEndpointConfig(app=v1.APP_VLLM, endpoints=urls)
-
-    failed = await save(stub, backend_config=v1.BackendConfig(app_endpoint=wanted))
-
-    assert failed.status == v1.OPERATION_STATUS_FAILED
-    assert "is not on this node" in failed.error or "has registered no servers" in failed.error
-    assert await state(stub) == v1.JOB_STATE_RUNNING
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://localhost:8000",
-        "http://localhost",
-        "http://localhost:80",
-        "http://localhost:99999",
-        "http://192.0.2.1:8000",
-        "http://example.org:8000",
-        "http://user@localhost:8000",
-        "http://localhost:8000/?x=1",
-        "http://localhost:8000/a b",
-        "file:///etc/passwd",
-        "",
-    ],
-)
-def test_the_agent_is_not_sent_elsewhere(url: str) -> None:
-    with pytest.raises(BadArgument, match="endpoint "):
-        endpoints.parse("vllm", [url])
-
-
-def test_what_is_on_this_node_is_taken() -> None:
-    urls = [
-        "http://localhost:8000/",
-        "http://127.0.0.2:8000",
-        "http://[::1]:8000/base",
-        "http://localhost:8000",
-    ]
-
-    assert endpoints.parse("sglang", urls).urls == (
-        "http://localhost:8000",
-        "http://127.0.0.2:8000",
-        "http://[::1]:8000/base",
-    )
-    with pytest.raises(BadArgument, match="known are vllm, sglang"):
-        endpoints.parse("tgi", urls)
-
-
-async def test_the_agents_refusal_reaches_the_job(agent: Agent, folder: Path) -> None:
-    environ = environment(folder)
-
-    with pytest.raises(BadArgument, match="is not on this node"):
-        await asyncio.to_thread(register_endpoints, "vllm", ["http://192.0.2.1:8000"], environ=environ)
-    assert not register_endpoints("vllm", ["http://localhost:8000"], environ={})
-
-
-def test_the_environment_names_endpoints() -> None:
-    assert parse_endpoints("vllm http://a:1, http://b:2") == ("vllm", ["http://a:1", "http://b:2"])
-    for text in ("vllm", ""):
-        with pytest.raises(BadArgument, match="as in: vllm http://localhost:8000"):
-            parse_endpoints(text)
-
-
 async def test_where_nobody_sees_the_devices_the_servers_word_counts(
     folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator, make: Make
 ) -> None:
@@ -501,22 +313,3 @@ async def test_where_nobody_sees_the_devices_the_servers_word_counts(
         assert engine.asleep
         assert (await asked(orchestrator, "RESTORE")).ok
         assert not engine.asleep
-
-
-def in_job(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    for name, value in environment(folder).items():
-        monkeypatch.setenv(name, value)
-
-
-async def test_a_script_names_them_on_the_command_line(
-    agent: Agent, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    argv = ["endpoints", "vllm", "http://localhost:8000", "http://localhost:8001", "--discard"]
-    outside = main(argv)
-    in_job(monkeypatch, folder)
-    inside = await asyncio.to_thread(main, argv)
-
-    assert (outside, inside) == (1, 0)
-    assert "this is no process of an interleaved job" in capsys.readouterr().err
-    expected = endpoints.Endpoints("vllm", ("http://localhost:8000", "http://localhost:8001"), discard=True)
-    assert agent._state.jobs["17"].endpoints == expected

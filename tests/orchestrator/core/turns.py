@@ -99,3 +99,12 @@ class Turns:
 
     def holders(self) -> set[tuple[str, str]]:
         return {(key.job_id, key.group) for key in self.core.state.leases}
+
+
+def jobs(rules: Rules, *names: str) -> Turns:
+    """Return a bench where *names* have come, each of an account of its own; the first holds."""
+    bench = Turns(rules)
+    for name in names:
+        bench.join(name, account=f"account-{name}")
+    bench.acquire(names[0])
+    return bench

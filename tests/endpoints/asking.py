@@ -1,0 +1,63 @@
+"""An agent of a job with inference servers, and who asks it to suspend them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from slurm_interleave.client.endpoints import register_endpoints
+from slurm_interleave.client.sim import SimDevice
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.endpoints.servers import Engine
+from tests.node_agent.conftest import folder, orchestrator, sim
+from tests.node_agent.fakes import FakeOrchestrator, config, environment, running, start_job
+
+__all__ = ["folder", "orchestrator", "sim"]
+Make = Callable[..., list[Engine]]
+
+
+@pytest.fixture
+def make(sim: SimConfig) -> Iterator[Make]:
+    engines: list[Engine] = []
+
+    def made(*kinds: type[Engine]) -> list[Engine]:
+        device = SimDevice(Arena.open(sim.directory), 0, "17")
+        engines.extend(kind(device) for kind in kinds)
+        return engines[-len(kinds) :]
+
+    yield made
+    for engine in engines:
+        engine.close()
+
+
+@pytest_asyncio.fixture
+async def agent(folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator) -> AsyncIterator[Agent]:
+    """With a limit of 2 s: a server has 0.8 s to drain and 1.4 s to have left."""
+    where = config(folder, orchestrator.address, operation_timeout_s=2.0)
+    async with running(where, sim, SimBackend("n1", sim)) as agent:
+        await start_job(folder)
+        yield agent
+
+
+async def tell(folder: Path, engines: list[Engine], **more: Any) -> None:
+    urls = [engine.url for engine in engines]
+    environ = environment(folder)
+    done = await asyncio.to_thread(register_endpoints, engines[0].app, urls, environ=environ, **more)
+    assert done
+
+
+async def asked(orchestrator: FakeOrchestrator, verb: str) -> pb.OperationDone:
+    asked.count += 1  # type: ignore[attr-defined]
+    return await orchestrator.asks(verb, "17", f"1-{asked.count}")  # type: ignore[attr-defined]
+
+
+asked.count = 0  # type: ignore[attr-defined]

@@ -1,0 +1,68 @@
+"""Processes that come back: into the cgroups of their job, under the ids that they had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.core.errors import WrongState
+from slurm_interleave.node_agent.cgroups import entrance
+from slurm_interleave.node_agent.criu import Criu
+
+
+def cgroups(folder: Path, mine: str, theirs: str) -> None:
+    for name, text in (("self", mine), ("5", theirs)):
+        (folder / "proc" / name).mkdir(parents=True)
+        (folder / "proc" / name / "cgroup").write_text(text)
+    (folder / "proc/self/mountinfo").write_text(
+        f"30 25 0:26 / {folder}/fs rw - cgroup2 cgroup2 rw\n"
+        f"31 25 0:27 / {folder}/fs/memory rw - cgroup cgroup rw,memory\n"
+        f"32 25 0:28 / {folder}/fs/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+    )
+
+
+def test_the_cgroup_of_a_process_is_read_from_the_kernel(tmp_path: Path) -> None:
+    cgroups(tmp_path, "0::/agent\n", "0::/system.slice/slurm/job_17/step_batch/user/task_0\n")
+    folder = tmp_path / "fs/system.slice/slurm/job_17/step_batch/user/task_0"
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").touch()
+
+    assert entrance(5, tmp_path / "proc") == [folder / "cgroup.procs"]
+
+
+def test_of_version_1_only_where_the_two_differ(tmp_path: Path) -> None:
+    cgroups(tmp_path, "4:memory:/\n3:cpu,cpuacct:/\n", "4:memory:/slurm/job_17\n3:cpu,cpuacct:/\n")
+    folder = tmp_path / "fs/memory/slurm/job_17"
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").touch()
+
+    assert entrance(5, tmp_path / "proc") == [folder / "cgroup.procs"]
+
+
+def test_a_cgroup_that_cannot_be_entered_is_named(tmp_path: Path) -> None:
+    cgroups(tmp_path, "0::/agent\n", "0::/job_17\n")
+
+    with pytest.raises(WrongState, match=r"job_17/cgroup\.procs cannot be written"):
+        entrance(5, tmp_path / "proc")
+
+
+async def test_a_restore_enters_the_cgroups_first(tmp_path: Path) -> None:
+    program = tmp_path / "criu"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/procs && echo 4711 >{tmp_path}/pid\n")
+    program.chmod(0o755)
+
+    assert await Criu(str(program), 5).restore(tmp_path, [tmp_path / "procs"]) == 4711
+    assert (tmp_path / "procs").read_text() == "0\n"
+
+
+async def test_a_restore_waits_for_process_ids_that_are_taken(tmp_path: Path) -> None:
+    program = tmp_path / "criu"
+    program.write_text(
+        f"#!/bin/sh\n[ -e {tmp_path}/again ] && echo 4711 >{tmp_path}/pid && exit 0\ntouch {tmp_path}/again\n"
+        f'echo "(00.1) Error (criu/x.c:1): Can\'t fork for 4711: File exists" >{tmp_path}/restore.log\n'
+        "exit 1\n"
+    )
+    program.chmod(0o755)
+
+    assert await Criu(str(program), 5).restore(tmp_path) == 4711
