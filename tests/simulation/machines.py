@@ -205,7 +205,9 @@ def boundary(world: World) -> Iterator[None]:
         (link, "open_aio_channel", open_channel),
         (link.back_offs, "__defaults__", (lambda: world.dice.between(0.0, 1.0),)),
         (sockets, "serve_job", _no_server),
-        (host_room.HostRoom, "refusal", _has_room),  # this machine's memory is none of the world's
+        # This machine's memory is none of the world's.
+        (host_room.HostRoom, "refusal", _has_room),
+        (host_room.HostRoom, "size", 0),
         (processes, "of_jobs", world.processes_of),
         (attendance, "alive", SimpleNamespace(process=world.client, is_alive=world.is_alive)),
         (attendance, "processes", SimpleNamespace(job_of=world.job_of)),

@@ -228,9 +228,8 @@ class World:
     def _step(self) -> None:
         if not self.loop.step():
             self.observer.violated("nothing will ever happen again")
-        broken = self.observer.broken or next(iter(self.loop.failures), "")
-        if broken:
-            raise Violation(self._story(broken))
+        if self.observer.broken or self.loop.failures:
+            raise Violation(self._story(self.observer.broken or self.loop.failures[0]))
 
     def _until_all_is_over(self) -> None:
         """Nobody waits for ever: within bounded time each job has all its turns, or an end."""

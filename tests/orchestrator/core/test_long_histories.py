@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -42,6 +43,7 @@ class Dice:
             (1, lambda t: t.system.timers, lambda t: t.fire(self.pick())),
             (0.3, lambda _: True, lambda t: t.settle()),
         ]
+        self.weights = list(itertools.accumulate(weight for weight, _, _ in self.actions))
 
     def pick(self) -> int:
         return self.random.randrange(12)
@@ -66,10 +68,12 @@ class Dice:
         turns.crash_before_the_answer_to_a_yield(self.pick())
 
     def throw(self, turns: Turns) -> None:
-        """Let one thing happen that can."""
-        can = [(weight, act) for weight, possible, act in self.actions if weight and possible(turns)]
-        [(_, act)] = self.random.choices(can, [weight for weight, _ in can])
-        act(turns)
+        """Let one thing happen that can; to settle is always possible."""
+        while True:
+            [(_, possible, act)] = self.random.choices(self.actions, cum_weights=self.weights)
+            if possible(turns):
+                act(turns)
+                return
 
 
 @pytest.mark.parametrize("tenth", range(10))
