@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_interleave.client.core.errors import SlurmFailed, WrongState
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent.waits import Stop
 from tests.simulation.rpc import open_call
 
 if TYPE_CHECKING:
@@ -45,12 +46,12 @@ class Saving:
     async def end(self, folder: Path) -> None:
         """Kill the criu of an agent that has died."""
 
-    async def dump(self, pid: int, folder: Path) -> None:
+    async def dump(self, pid: int, folder: Path, stop: Stop) -> None:
         """Write an image. Raises `WrongState`."""
         dice = self._world.dice
         self._world.clients[pid].stop()
         await asyncio.sleep(dice.about(0.5))
-        if dice.chance(0.3):
+        if stop.is_set() or dice.chance(0.3):
             raise WrongState("criu failed")
         (folder / "pages").write_text(str(pid))
 
