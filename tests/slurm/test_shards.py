@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab import Cluster
-from lab.slurm_conf import cgroups_missing, slurm_version
+from lab.slurm_conf import slurm_version
 from slurm_interleave.orchestrator.placement.admin_comment import parse_comment
 from tests.slurm.members import (
     eventually,
@@ -103,10 +103,8 @@ def test_a_job_that_wants_a_whole_device_gets_none_that_has_members(shards: Clus
 
 
 def test_where_slurm_numbers_the_devices_of_each_job_anew_a_job_has_its_own_all_the_same(
-    shards: Cluster,
+    cgroups: None, shards: Cluster
 ) -> None:
-    if cgroups_missing():
-        pytest.skip(cgroups_missing())
     name = f"s{os.getpid()}"
     with Cluster.start(nodes=(name,), plain_nodes=(), cgroups=True, shards=True) as fenced:
         go = fenced.out / "go"
