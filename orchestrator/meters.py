@@ -35,8 +35,11 @@ class Meters:
         self.grants = self._counter("grants", "Leases begun", "switched")
         self.ends = self._counter("leases_ended", "Leases ended", "state")
         self.busy = self._counter("device_busy_seconds", "Time that devices were held, times devices")
-        self.overhead = self._counter(
+        self.switching = self._counter(
             "device_switch_seconds", "Time that devices were switched, times devices"
+        )
+        self.overhead = self._counter(
+            "device_overhead_seconds", "Of that, what was neither snapshot nor restore: ours alone"
         )
         self.devices = self._gauge("devices", "Devices that members of the group may use")
         self.faulted = self._gauge("faulted_members", "Members that get no turn until they are cleared")

@@ -89,7 +89,7 @@ class Metrics:
     def _begin(self, label: str) -> None:
         """Let counts that alerts are about begin with 0: Prometheus sees no step from nowhere to 1."""
         meters = self._meters
-        for counter in (meters.busy, meters.overhead, meters.trespasses):
+        for counter in (meters.busy, meters.switching, meters.overhead, meters.trespasses):
             counter.labels(label)
         for kind in _FAULTS:
             meters.faults.labels(label, kind)
@@ -119,7 +119,10 @@ class Metrics:
         if lease.restored:
             meters.restore.labels(label).observe(lease.restore_s)
         meters.switch_bytes.labels(label).inc(lease.switch_bytes)
-        meters.overhead.labels(label).inc(lease.switch_s * len(self._state.devices(key)))
+        devices = len(self._state.devices(key))
+        ours_s = max(0.0, lease.switch_s - lease.snapshot_s - lease.restore_s)
+        meters.switching.labels(label).inc(lease.switch_s * devices)
+        meters.overhead.labels(label).inc(ours_s * devices)
 
     def _ended(self, ended: rows.Slice) -> None:
         key, label = rows.Key(ended.job_id, ended.group), self._labels.of(ended.group)

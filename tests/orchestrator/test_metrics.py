@@ -42,7 +42,12 @@ async def test_turns_are_counted_with_what_they_took(
     assert told.value("interleave_switch_seconds_count", **_OURS) == 1
     assert told.value("interleave_snapshot_seconds_count", **_OURS) == 1
     assert told.value("interleave_device_busy_seconds_total", **_OURS) > 0
-    assert told.value("interleave_device_switch_seconds_total", **_OURS) > 0
+    [switched] = [item for item in await client.slices() if item.switched]
+    devices = len(switched.devices)
+    ours_s = max(0.0, switched.switch_s - switched.snapshot_s - switched.restore_s)
+    in_all, ours = (f"interleave_device_{name}_seconds_total" for name in ("switch", "overhead"))
+    assert 0 < told.value(in_all, **_OURS) == pytest.approx(switched.switch_s * devices)
+    assert told.value(ours, **_OURS) == pytest.approx(ours_s * devices)
 
 
 async def test_how_far_expected_waits_were_from_those_that_came_is_measured(
