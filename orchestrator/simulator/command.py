@@ -18,7 +18,8 @@ from slurm_interleave.orchestrator.core.rules import EAGER, Rules
 from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.simulator.figures import Figures, figures
 from slurm_interleave.orchestrator.simulator.program import Cost, Job
-from slurm_interleave.orchestrator.simulator.traces import declared_jobs, from_sacct, jobs_in
+from slurm_interleave.orchestrator.simulator.sacct import from_sacct
+from slurm_interleave.orchestrator.simulator.traces import declared_jobs, jobs_in
 from slurm_interleave.orchestrator.simulator.workloads import Workload
 from slurm_interleave.orchestrator.simulator.world import World
 
@@ -100,8 +101,12 @@ def _sacct_jobs(path: Path, phases: str | None, cost: Cost | None) -> list[Job]:
     rollout, train = _pair(phases, "--phases")
     if not train or not rollout:
         raise BadArgument(f"--phases {phases!r}: both phases must last longer than 0 s")
-    declared = from_sacct(path.read_text(), Workload("sacct", rollout, train), cost or Cost(0.5, 0.5))
-    return declared_jobs(declared, cost)
+    text = path.read_text(encoding="utf-8", errors="replace")  # names of jobs are in any encoding
+    found = from_sacct(text, Workload("sacct", rollout, train), cost or Cost(0.5, 0.5))
+    if found.left_out:
+        why = ", ".join(f"{number} {reason}" for reason, number in found.left_out.items())
+        click.echo(f"{path}: {found.left_out.total()} lines left out: {why}", err=True)
+    return declared_jobs(found.jobs, cost)
 
 
 def _as_json(results: dict[str, Figures]) -> str:

@@ -1,4 +1,4 @@
-"""Traces in files: recorded holds, declared jobs, and what sacct knows of jobs that ran.
+"""Traces in files: recorded holds and declared jobs.
 
 Each file is one JSON object. `timesliced` is a record (see records.py), `slices` what `sinterleave --json`
 prints (see slices.py). `jobs` declares jobs:
@@ -8,11 +8,8 @@ prints (see slices.py). `jobs` declares jobs:
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from slurm_interleave.client.core.errors import BadArgument
@@ -76,34 +73,6 @@ def declared_jobs(entries: Iterable[Declared], cost: Cost | None = None) -> list
                 cost=own, start_s=entry.start_s, spread=entry.spread,
             )  # fmt: skip
     return list(jobs.values())
-
-
-def from_sacct(text: str, phases: Workload, cost: Cost, *, members: int = 2) -> list[Declared]:
-    """Return what jobs that ran would do if they took turns, *members* on the same devices.
-
-    *text* is what `sacct -X -n -P -o JobID,JobName,ElapsedRaw,AllocTRES` prints. A step of each is as
-    *phases* says; jobs with the same number of devices share them in the order of the list.
-    """
-    waiting: dict[int, list[tuple[str, str, int]]] = {}
-    rows = [row for row in csv.reader(io.StringIO(text), delimiter="|") if row]
-    for row in rows:
-        if len(row) < 4 or not row[2].isdigit():
-            raise BadArgument(
-                f"sacct line {'|'.join(row)!r} has not the four fields; "
-                "ask for: sacct -X -n -P -o JobID,JobName,ElapsedRaw,AllocTRES"
-            )
-        found = re.search(r"gres/gpu=(\d+)", row[3])
-        steps = int(int(row[2]) / phases.period_s)
-        if found and steps:
-            waiting.setdefault(int(found[1]), []).append((row[0], row[1], steps))
-    return [
-        Declared(
-            **vars(replace(phases, name=f"{job}.{name}")), steps=steps, snapshot_s=cost.snapshot_s,
-            restore_s=cost.restore_s, devices=devices, group=f"{devices}x-{place // members}",
-        )
-        for devices, jobs in waiting.items()
-        for place, (job, name, steps) in enumerate(jobs)
-    ]  # fmt: skip
 
 
 def _declared(entry: Any) -> Declared:

@@ -11,10 +11,10 @@ import pytest
 from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.orchestrator.core.rules import Rules
-from slurm_interleave.orchestrator.simulator.program import Cost, alone
+from slurm_interleave.orchestrator.simulator.program import alone
 from slurm_interleave.orchestrator.simulator.records import batches, holds_of, jobs_of
-from slurm_interleave.orchestrator.simulator.traces import declared_jobs, from_sacct, jobs_in
-from slurm_interleave.orchestrator.simulator.workloads import TRAINER, Workload
+from slurm_interleave.orchestrator.simulator.traces import jobs_in
+from slurm_interleave.orchestrator.simulator.workloads import TRAINER
 from slurm_interleave.orchestrator.simulator.world import World
 
 
@@ -110,21 +110,6 @@ def test_declared_jobs_of_one_group_share_devices() -> None:
 
     first, second, other = (job.pools[TRAINER] for job in jobs)
     assert first == second != other
-
-
-def test_jobs_of_sacct_take_as_many_steps_as_their_time_held() -> None:
-    text = "1|a|36000|billing=1,gres/gpu=8\n2|b|30000|cpu=1,gres/gpu=8\n3|c|30|gres/gpu=8\n4|d|99999|cpu=2\n"
-
-    declared = from_sacct(text, Workload("w", 300, 120), Cost(1, 1))
-
-    assert [(job.name, job.steps, job.devices) for job in declared] == [("1.a", 85, 8), ("2.b", 71, 8)]
-    first, second = declared_jobs(declared)
-    assert first.pools == second.pools
-
-
-def test_output_of_sacct_with_other_fields_is_refused_with_the_call_that_gives_them() -> None:
-    with pytest.raises(BadArgument, match="sacct -X -n -P -o JobID"):
-        from_sacct("1|a|10:00:00|gres/gpu=8\n", Workload("w", 300, 120), Cost())
 
 
 def test_simulate_prints_the_policy_beside_fifo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
