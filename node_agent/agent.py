@@ -95,7 +95,8 @@ class Agent:
         self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
         self.register = Register(state, self._operations.look, self._jobs.report, config.job_folder)
         self._drains.unplugged = self.register.unplugged
-        self._watch = Watch(state, self._jobs.end, config.watch_s, notice=self.register.notice)
+        notices = (self.register.notice, jobs.look_again)
+        self._watch = Watch(state, jobs.end, config.watch_s, notices=notices)
         self._users = Users(state, self._operations, self._link, config.watch_s, jobs.report)
         self.ready, self.metrics_port = asyncio.Event(), 0  # the port is there once it is ready
         self._reservations = Reservations(state, self._ask_for_devices)

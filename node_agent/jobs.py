@@ -42,6 +42,7 @@ class Jobs:
         self.tell = tell
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._registered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._cautions: dict[str, str] = {}  # as last seen, by job
 
     def registered(self, job: Job) -> asyncio.Event:
         """Return the event that the orchestrator knows this attempt."""
@@ -98,7 +99,22 @@ class Jobs:
                 )
             else:
                 await self._folders.open(job)
+            self._cautions[job.job_id] = await self._caution(job)
             self.report(job)
+
+    async def look_again(self, job: Job, _pids: list[int]) -> None:
+        """Tell the orchestrator if what keeps *job* from being saved has changed."""
+        seen = await self._caution(job)
+        if self._state.jobs.get(job.job_id) is job and seen != self._cautions.get(job.job_id, ""):
+            self._cautions[job.job_id] = seen
+            log.warning("job.caution", extra={"job": job.job_id, "reason": seen})
+            self.report(job)
+
+    async def _caution(self, job: Job) -> str:
+        try:
+            return await asyncio.to_thread(self._operations.backend.caution, job.job_id)
+        except OSError:  # it cannot be seen now
+            return self._cautions.get(job.job_id, "")
 
     def _new(self, request: Request) -> Job:
         resumes = self._images.find(request.job, request.uid, request.group) is not None
@@ -141,6 +157,7 @@ class Jobs:
             started=job.began,
             profile=request.profile,
             max_slowdown=request.max_slowdown,
+            caution=self._cautions.get(job.job_id, ""),
         )
 
     async def _is_same(self, job: Job, request: Request) -> bool:
@@ -153,6 +170,7 @@ class Jobs:
         )
 
     async def _end(self, job_id: str) -> None:
+        self._cautions.pop(job_id, None)
         job = self._state.jobs.get(job_id)
         if job is None:
             await self._folders.close(job_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from slurm_interleave.client.core.errors import SlurmFailed
 from slurm_interleave.client.core.slurm_command import run_slurm
@@ -34,15 +34,15 @@ class Watch:
         end: Callable[[str], Awaitable[None]],
         every_s: float,
         is_over: Callable[[str], Awaitable[bool]] | None = None,
-        notice: Callable[[Job, list[int]], Awaitable[None]] | None = None,
+        notices: Sequence[Callable[[Job, list[int]], Awaitable[None]]] = (),
     ) -> None:
-        """*end* ends a job; *is_over* asks Slurm about one (default: squeue); *notice* looks closer at
-        one and its processes."""
+        """*end* ends a job; *is_over* asks Slurm about one (default: squeue); *notices* look closer
+        at one and its processes."""
         self._state = state
         self._end = end
         self._every_s = every_s
         self._is_over = is_over or is_over_in_slurm
-        self._notice = notice
+        self._notices = notices
         self._empty_looks: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -60,9 +60,9 @@ class Watch:
             log.warning("watch.blind", extra={"reason": str(error)})
             return
         for job in jobs:
-            if self._notice is not None:
+            for notice in self._notices:
                 # One without processes too: it lives on while Slurm cannot be told of its end.
-                await self._notice(job, alive[job.job_id])
+                await notice(job, alive[job.job_id])
             if alive[job.job_id]:
                 job.had_processes = True
                 self._empty_looks.pop(job.job_id, None)

@@ -75,7 +75,7 @@ COLUMNS: tuple[Column[Line], ...] = (
     Column("EXPECTED", "until its turn, by learned lengths", RIGHT_TEXT, lambda line: _age(line.rest_s)),
     Column("DEVICES", "node/index", LIST, lambda line: line.devices),
     Column("CONTEXTS", "where its state is, by node", LIST, lambda line: line.contexts),
-    Column("REASON", "why it is faulted, or waits", TEXT, lambda line: line.reason),
+    Column("REASON", "why it is faulted or waits, or cannot be saved", TEXT, lambda line: line.reason),
 )
 
 

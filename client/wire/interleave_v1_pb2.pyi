@@ -479,7 +479,7 @@ class Device(_message.Message):
     def __init__(self, index: _Optional[int] = ..., uuid: _Optional[str] = ..., type: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class JobReport(_message.Message):
-    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes", "priority", "attendance", "restarts", "started", "resumed_token_sha256", "being_saved", "profile", "max_slowdown")
+    __slots__ = ("job_id", "attempt", "uid", "user", "account", "partition", "name", "group", "role", "backend", "devices", "context", "bytes", "token_sha256", "fault", "nodes", "priority", "attendance", "restarts", "started", "resumed_token_sha256", "being_saved", "profile", "max_slowdown", "caution")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -504,6 +504,7 @@ class JobReport(_message.Message):
     BEING_SAVED_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    CAUTION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: str
     uid: int
@@ -528,7 +529,8 @@ class JobReport(_message.Message):
     being_saved: bool
     profile: str
     max_slowdown: int
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., attendance: _Optional[str] = ..., restarts: _Optional[int] = ..., started: _Optional[float] = ..., resumed_token_sha256: _Optional[bytes] = ..., being_saved: bool = ..., profile: _Optional[str] = ..., max_slowdown: _Optional[int] = ...) -> None: ...
+    caution: str
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[str] = ..., uid: _Optional[int] = ..., user: _Optional[str] = ..., account: _Optional[str] = ..., partition: _Optional[str] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., role: _Optional[str] = ..., backend: _Optional[str] = ..., devices: _Optional[_Iterable[int]] = ..., context: _Optional[str] = ..., bytes: _Optional[int] = ..., token_sha256: _Optional[bytes] = ..., fault: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., attendance: _Optional[str] = ..., restarts: _Optional[int] = ..., started: _Optional[float] = ..., resumed_token_sha256: _Optional[bytes] = ..., being_saved: bool = ..., profile: _Optional[str] = ..., max_slowdown: _Optional[int] = ..., caution: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
     __slots__ = ("hello", "started", "over", "drained", "starting", "uses", "done")

@@ -154,6 +154,13 @@ class Backend(Mover, Protocol):
         """
         return None
 
+    def caution(self, job: str) -> str:  # noqa: ARG002
+        """Return what keeps *job* from being saved, as it is now, for its owner; empty: nothing is seen.
+
+        May block for a moment: it is called in a thread. Raises `OSError` where it cannot look now.
+        """
+        return ""
+
     def users(self) -> list[User]:
         """Return the processes that are on the devices now; none where that cannot be seen.
 

@@ -39,6 +39,7 @@ class Registration:
     being_saved: bool = False  # by a drain, at the moment of a hello
     profile: str = ""
     max_slowdown: int = -1  # percent; -1: not said
+    caution: str = ""  # what is seen on its node that keeps it from being saved
 
 
 @dataclass(frozen=True)

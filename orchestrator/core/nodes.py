@@ -107,6 +107,9 @@ class Nodes:
             self.part_over(node, earlier.job_id, earlier.attempt, at)
         if node not in state.parts.get(key, {}):
             self._join(node, job, at)
+        if job.caution != state.cautions.get(key, {}).get(node, ""):
+            state.cautions.setdefault(key, {})[node] = job.caution
+            state.note_changed(key)
         saved = job.being_saved and not state.members[key].over  # what is over keeps no later run waiting
         if saved or (hello and state.pauses.is_being_saved(job.job_id, node)):
             # Its agent knows, whatever became of the order and its answer.

@@ -45,6 +45,7 @@ class State:
         self.granted_with: dict[Key, tuple[Key, ...]] = {}  # for a waiter that was granted: its members
         self.keeping: dict[Key, frozenset[Key]] = {}  # leases that a job keeps while its waiter waits
         self.priorities: dict[str, int] = {}
+        self.cautions: dict[Key, dict[str, str]] = {}  # what agents see, by node
         self.pauses = Pauses()
         self.jobs: dict[str, dict[Key, None]] = {}
         self.memory: dict[Device, int] = {}
@@ -124,6 +125,7 @@ class State:
         self.yielded.pop(key, None)
         self._company.forget(key)
         self.foretold.pop(key, None)
+        self.cautions.pop(key, None)
         for verb in Verb:
             self.took.pop((key, verb), None)
         for index, name in ((self.groups, member.group), (self.jobs, member.job_id)):

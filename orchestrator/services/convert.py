@@ -94,6 +94,7 @@ def registration(job: pb.JobReport, node: str) -> Registration:
         being_saved=job.being_saved,
         profile=parse_profile_name(job.profile),
         max_slowdown=_unless_unsaid(job_id, job, "max_slowdown", SLOWDOWN_MAX),
+        caution=parse_reason(job.caution),
     )
 
 

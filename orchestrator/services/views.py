@@ -42,6 +42,9 @@ def _member(
         status.queue_place, status.reason = ahead + 1, status.reason or reason
         status.waiting_since, status.phase = waiter.requested, waiter.phase
         status.expected_start = starts.get(claim, 0.0)
+    parts, cautions = state.parts.get(key, {}), state.cautions.get(key, {})
+    seen = [f"{node}: {why}" for node, why in cautions.items() if why and node in parts]
+    status.reason = "; ".join([*filter(None, [status.reason]), *seen])
     for part in state.parts.get(key, {}).values():
         status.contexts.append(context_status(part))
     return status

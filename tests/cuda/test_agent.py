@@ -6,12 +6,14 @@ import asyncio
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.cuda import backend, requirements
 from slurm_interleave.node_agent.config import AgentConfig
 from tests.cuda.conftest import running
 from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, hook, start_job
@@ -72,6 +74,42 @@ async def test_a_job_that_uses_a_device_is_reported_as_resident_and_forgotten_at
         await hook(folder, verb="job-end", job="17")
 
         assert agent._backend.look("17") is None
+
+
+async def test_what_keeps_a_job_from_being_saved_is_told_when_it_comes_to_be(
+    stub: Stub,
+    folder: Path,
+    where: AgentConfig,
+    orchestrator: FakeOrchestrator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def told(job: str) -> str:
+        report = await orchestrator.hears("started")
+        while report.job_id != job:
+            report = await orchestrator.hears("started")
+        return str(report.caution)
+
+    def mps(runs: bool) -> None:
+        monkeypatch.setattr(backend, "mps_runs", lambda: runs)
+
+    async with running(replace(where, watch_s=0.05)):
+        await start_job(folder, "17", devices=[0])
+        at_first = await told("17")
+        mps(True)
+        while not (later := await told("17")):
+            pass
+        await start_job(folder, "18", devices=[1])
+        of_another = await told("18")
+        mps(False)
+        while await told("17"):
+            pass
+        rank = await asyncio.to_thread(stub.start, "17", "0:2", NCCL_CUMEM_ENABLE="1")
+        while not (variables := await told("17")):
+            pass
+
+    assert at_first == ""
+    assert later == of_another == requirements.MPS.text
+    assert variables == f"process {rank.pid} has NCCL_CUMEM_ENABLE=1: saving it may fail unless 0"
 
 
 async def test_a_saved_job_is_saved_for_the_next_agent(

@@ -181,7 +181,7 @@ async def test_a_job_of_slurm_is_looked_at_closely_when_it_has_no_process_left(t
     async def notice(job: Job, pids: list[int]) -> None:
         seen.append(job.job_id)
 
-    watch = Watch(state, Ends(state).end, 1, Slurm(over=False).is_over, notice)
+    watch = Watch(state, Ends(state).end, 1, Slurm(over=False).is_over, [notice])
 
     await watch.look()
 

@@ -98,6 +98,20 @@ async def test_a_suspended_job_is_told_once_and_keeps_its_weight(
     assert state.pauses.suspended == set()
 
 
+async def test_the_status_says_what_keeps_a_job_from_being_saved_for_as_long_as_it_does(
+    orchestrator: Orchestrator, client: Client, n1: FakeAgent
+) -> None:
+    async def reason() -> str:
+        [group] = (await client.status("demo")).groups
+        return str({member.job_id: member.reason for member in group.members}["18"])
+
+    await n1.start("18", caution="MPS runs")
+    with_it = await reason()
+    await n1.start("18")
+
+    assert (with_it, await reason()) == ("n1: MPS runs", "")
+
+
 async def test_the_status_says_what_a_waiter_waits_for(
     orchestrator: Orchestrator, members: RegisteredMembers, client: Client, n1: FakeAgent
 ) -> None:

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.node_agent import job_processes
+from slurm_interleave.node_agent import job_processes, processes
 from slurm_interleave.node_agent.backends.cuda import helpers, requirements
 from slurm_interleave.node_agent.backends.cuda.carried import Pairs, Place, pairs
 from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost, Helpers, HelperUnusable
 from slurm_interleave.node_agent.backends.cuda.moves import Moves
-from slurm_interleave.node_agent.backends.cuda.probe import probe
+from slurm_interleave.node_agent.backends.cuda.probe import mps_runs, probe
 from slurm_interleave.node_agent.backends.cuda.records import Record, Records
-from slurm_interleave.node_agent.backends.cuda.requirements import Way
+from slurm_interleave.node_agent.backends.cuda.requirements import MPS, Way
 from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.cuda.sight import Sight, by_device
 from slurm_interleave.node_agent.backends.protocol import Backend, Charge, Device, Target, User
@@ -109,6 +109,17 @@ class CudaBackend(Backend):
             return None
         working = {pid for gpu in self._sight.gpus.values() for pid in gpu.working}
         return not (any(loads) or any(process.pid in working for process in record.processes))
+
+    @override
+    def caution(self, job: str) -> str:
+        """Look for MPS, which may have been started since, and at the variables of the job's processes."""
+        found = [MPS.text] if mps_runs() else []
+        record = self._records.get(job)
+        for process in record.processes if record is not None else ():
+            if names := requirements.environment_cautions(processes.variables(process.pid)):
+                found.append(f"process {process.pid} has {', '.join(names)}: saving it may fail unless 0")
+                break
+        return "; ".join(found)
 
     @override
     def users(self) -> list[User]:

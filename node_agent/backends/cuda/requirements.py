@@ -48,6 +48,9 @@ class Reason:
         return f"{self.name}: {self.text}"
 
 
+MPS = Reason("mps", "the MPS control daemon runs; processes under it cannot be saved: stop it on this node")
+
+
 def way(facts: Facts) -> Way:
     """Return how this node's driver is to be told, if at all."""
     if _version(facts.driver) >= _API or not facts.tool:
@@ -91,8 +94,7 @@ def refusals(facts: Facts, *, stores: bool = False) -> list[Reason]:
         text = f"MIG is on: {', '.join(facts.mig)}; the driver cannot save its processes: nvidia-smi -mig 0"
         found.append(Reason("mig", text))
     if facts.mps:
-        text = "the MPS control daemon runs; processes under it cannot be saved: stop it on this node"
-        found.append(Reason("mps", text))
+        found.append(MPS)
     if facts.not_persistent:
         text = f"persistence mode is off: {', '.join(facts.not_persistent)}; turn it on: nvidia-smi -pm 1"
         found.append(Reason("no_persistence_mode", text))
