@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from slurm_interleave.orchestrator.arbiter import Arbiter
@@ -11,12 +12,35 @@ from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.store import SliceFilter
 
+log = logging.getLogger(__name__)
+
 
 class RegisteredMembers:
     """Implements `placement.ports.Members` on the arbiter's core."""
 
     def __init__(self, arbiter: Arbiter) -> None:
         self._arbiter = arbiter
+        self._unlisted: dict[str, float] = {}  # since when Slurm has no run of them
+
+    def listed(self, queue: Sequence[SlurmJob]) -> None:
+        """End what had no run in the whole *queue*, nor in the one before.
+
+        Each was read a moment ago: whoever was registered at the first look would be in the second.
+        """
+        now = self._arbiter.now()
+        runs = {job.job_id for job in queue if not (job.finished or job.pending)}
+        before, self._unlisted = self._unlisted, {}
+        for job_id in self._live() - runs:
+            since = self._unlisted[job_id] = before.get(job_id, now)
+            if job_id in before:
+                self._arbiter.post(ev.JobOver(now, job_id, since))
+        for job_id in before.keys() & self._unlisted.keys() - self._live():
+            log.warning("job.over", extra={"job": job_id, "reason": "Slurm has no run of it"})
+
+    def _live(self) -> set[str]:
+        """Return Slurm's jobs that take turns; only it gives numbers, other jobs have a `+` in their ids."""
+        members = self._arbiter.core.state.members.values()
+        return {member.job_id for member in members if member.job_id.isdecimal() and not member.over}
 
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         """Tell the core what is new of the jobs that are registered."""

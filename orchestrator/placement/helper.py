@@ -89,6 +89,7 @@ class PlacementHelper:
         book = {placement.job_id: placement for placement in await self._book.placements()}
         queue = await self._slurm.jobs()
         jobs = self._ours(queue)
+        self._members.listed(queue)
         self._members.heard([job for job, _ in jobs.values()])
         for job_id in [job_id for job_id in book if job_id not in jobs]:
             self._over(book[job_id], queue)

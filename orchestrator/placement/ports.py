@@ -42,6 +42,9 @@ class Fleet(Protocol):
 class Members(Protocol):
     """The jobs that take turns now."""
 
+    def listed(self, queue: Sequence[SlurmJob]) -> None:
+        """Take all that slurmctld knows: a job that two looks in a row find no run of is over."""
+
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         """Take what Slurm says of interleaved jobs that are not over; others of them are unknown here."""
 

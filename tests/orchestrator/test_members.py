@@ -16,7 +16,8 @@ from slurm_interleave.orchestrator.placement.waiting import sharers
 from slurm_interleave.sql.rows import Key, Slice
 from slurm_interleave.sql.slices import SliceFilter
 from tests.orchestrator.fake_agent import FakeAgent
-from tests.orchestrator.serving import Client
+from tests.orchestrator.serving import Client, eventually
+from tests.placement.world import World
 
 JOB = SlurmJob("17", frozenset({"RUNNING"}), 100, "None", "", ("n1",), account="physics")
 
@@ -127,3 +128,97 @@ async def test_the_status_says_what_a_waiter_waits_for(
         "18": "holder 17 is suspended in Slurm",
     }
     waiting.cancel()
+
+
+_OVER = {
+    "not in the queue": (),
+    "completed": (replace(JOB, states=frozenset({"COMPLETED"})),),
+    "back in the queue": (replace(JOB, states=frozenset({"PENDING"}), nodes=()),),
+}
+
+
+@pytest.mark.parametrize("queue", _OVER.values(), ids=_OVER)
+async def test_a_holder_whose_node_is_away_is_over_when_slurm_has_no_run_of_it_twice(
+    orchestrator: Orchestrator,
+    members: RegisteredMembers,
+    client: Client,
+    n1: FakeAgent,
+    queue: tuple[SlurmJob, ...],
+) -> None:
+    await client.granted("17")
+    await n1.close()
+    state = orchestrator.arbiter.core.state
+
+    async def away() -> bool:
+        return not state.nodes_up
+
+    await eventually(away)
+    members.listed(queue)
+    assert set(state.leases) == {Key("17", "demo")}
+    members.listed(queue)
+    assert not state.leases
+    assert "17" not in state.jobs
+
+
+async def test_a_job_that_is_there_again_at_the_second_look_goes_on(
+    orchestrator: Orchestrator, members: RegisteredMembers, client: Client
+) -> None:
+    await client.granted("17")
+    for queue in ([], [JOB], [], [JOB]):
+        members.listed(queue)
+
+    assert set(orchestrator.arbiter.core.state.leases) == {Key("17", "demo")}
+
+
+@pytest.mark.parametrize("states", [{"RUNNING"}, {"SUSPENDED"}, {"COMPLETED", "COMPLETING"}, {"CONFIGURING"}])
+async def test_a_job_that_still_has_its_nodes_in_slurm_is_not_over(
+    orchestrator: Orchestrator, members: RegisteredMembers, client: Client, states: set[str]
+) -> None:
+    await client.granted("17")
+    for _ in range(3):
+        members.listed([replace(JOB, states=frozenset(states))])
+
+    assert set(orchestrator.arbiter.core.state.leases) == {Key("17", "demo")}
+
+
+async def test_a_job_that_slurm_never_had_is_not_ended(
+    orchestrator: Orchestrator, members: RegisteredMembers, client: Client, n1: FakeAgent
+) -> None:
+    await n1.start("root+8", "other", 1)
+    await client.granted("a")
+    await client.granted("root+8", "other")
+    for _ in range(3):
+        members.listed([JOB])
+
+    assert set(orchestrator.arbiter.core.state.leases) == {Key("a", "demo"), Key("root+8", "other")}
+
+
+async def test_a_run_that_began_after_the_first_look_is_not_ended(
+    orchestrator: Orchestrator, n1: FakeAgent, client: Client
+) -> None:
+    await n1.start("17", started=orchestrator.arbiter.now() + 60)
+    await client.granted("17")
+    members = RegisteredMembers(orchestrator.arbiter)
+    for _ in range(3):
+        members.listed([])
+
+    assert set(orchestrator.arbiter.core.state.leases) == {Key("17", "demo")}
+
+
+@pytest.mark.parametrize("comment", ["", "interleave:v1;nonsense"])
+async def test_a_job_goes_on_whose_comment_somebody_broke_and_ends_when_it_leaves_the_queue(
+    orchestrator: Orchestrator, members: RegisteredMembers, client: Client, comment: str
+) -> None:
+    world = World()
+    world.members = members  # type: ignore[assignment]
+    world.slurm.queue["17"] = replace(JOB, admin_comment=comment)
+    helper, leases = world.new_helper(), orchestrator.arbiter.core.state.leases
+    await client.granted("17")
+
+    for _ in range(3):
+        await helper.round()
+    assert set(leases) == {Key("17", "demo")}
+    del world.slurm.queue["17"]
+    for _ in range(2):
+        await helper.round()
+    assert not leases

@@ -226,6 +226,9 @@ class FakeMembers:
         self.known: dict[str, SlurmJob] = {}
         self.faults: dict[str, str] = {}
 
+    def listed(self, queue: Sequence[SlurmJob]) -> None:
+        pass
+
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         self.known = {job.job_id: job for job in jobs}
 

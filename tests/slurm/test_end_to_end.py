@@ -232,6 +232,22 @@ def test_with_the_agent_down_at_its_start_a_job_is_told_that_it_is_not_registere
     }
 
 
+def test_a_holder_that_was_cancelled_while_nobody_could_hear_it_holds_no_more(cluster: Cluster) -> None:
+    a = submit_member(cluster, "unheard", "--turns", "1", "--hold", "300", options=("--nodelist=n1",))
+    a.until("granted")
+    cluster.kill9("agent-n1")
+    try:
+        cluster.kill9("interleaved")
+        try:
+            cluster.scancel(a.job_id)
+            cluster.wait(a.job_id, "CANCELLED")
+        finally:
+            cluster.start_again("interleaved")
+        assert wait_until(lambda: {row.state for row in slices(cluster, a)} == {"JOB_ENDED"}, 30)
+    finally:
+        cluster.start_again("agent-n1")
+
+
 def jobs(cluster: Cluster) -> set[str]:
     return set(cluster.command("squeue", "--noheader", "--format=%i").split())
 
