@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
@@ -23,9 +26,9 @@ SERVER_OPTIONS = (
 class Door(grpc.GenericRpcHandler):
     """A server whose services come later; made inside the event loop.
 
-    Most of a start is one piece of work, in which gRPC's own threads take connections and keep calls: so who
-    comes back after a restart need not try again. A call that the loop sees before `serve` is told that the
-    orchestrator is not there yet.
+    Who comes back after a restart need not try again, which clients of v1alpha1 would not do: what comes
+    before `serve` is answered after it. Most of a start is one piece of work, in which gRPC's own threads
+    keep calls.
     """
 
     def __init__(self, listen: str) -> None:
@@ -34,7 +37,7 @@ class Door(grpc.GenericRpcHandler):
         self._server = aio.server(options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers((self,))
         self._handlers: list[grpc.GenericRpcHandler] = []
-        self._serves = False
+        self._serving = asyncio.Event()
         self.port = 0  # once it is open
 
     async def open(self) -> None:
@@ -56,22 +59,54 @@ class Door(grpc.GenericRpcHandler):
 
     def serve(self) -> None:
         """All services are there."""
-        self._serves = True
+        self._serving.set()
 
     def service(self, handler_call_details: Any) -> Any:
         """Return what answers a call; None if nothing does."""
-        if not self._serves:
-            return _NOT_YET
-        return next((found for each in self._handlers if (found := each.service(handler_call_details))), None)
+        if self._serving.is_set():
+            return self._found(handler_call_details)
+        # Without a codec of requests it does for calls of all kinds.
+        later = _Later(self, handler_call_details)
+        return grpc.stream_stream_rpc_method_handler(later.answer, response_serializer=_encode)
+
+    async def found(self, details: Any) -> Any:
+        """Return what answers a call, once the services are there."""
+        await self._serving.wait()
+        return self._found(details)
+
+    def _found(self, details: Any) -> Any:
+        return next((found for each in self._handlers if (found := each.service(details))), None)
 
     async def close(self) -> None:
         """End all calls."""
         await self._server.stop(grace=0.2)
 
 
-async def _refuse(_requests: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.UNAVAILABLE, "interleaved has just been started; try again")
+class _Later:
+    """A call of any kind, as one of streams."""
+
+    def __init__(self, door: Door, details: Any) -> None:
+        self._door, self._details = door, details
+
+    async def answer(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+        handler = await self._door.found(self._details)
+        if handler is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{self._details.method} is not known here")
+        decoded = (handler.request_deserializer(data) async for data in requests)
+        said = decoded if handler.request_streaming else await anext(decoded, None)
+        if said is None:  # who made the call has gone
+            return
+        if not handler.response_streaming:
+            yield await handler.unary_unary(said, context)
+            return
+        method = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        if not inspect.isasyncgenfunction(method):
+            await method(said, context)  # writes its answers itself
+            return
+        async with contextlib.aclosing(method(said, context)) as replies:
+            async for reply in replies:
+                yield reply
 
 
-# Without a codec it does for calls of all kinds.
-_NOT_YET: Any = grpc.stream_stream_rpc_method_handler(_refuse)
+def _encode(message: Any) -> bytes:
+    return bytes(message.SerializeToString())

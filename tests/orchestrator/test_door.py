@@ -11,9 +11,15 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
 
+from slurm_interleave.client.answers import ErrorsToStatus
+from slurm_interleave.client.core.errors import UnknownGroup
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as ts
+from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as ts_rpc
 from slurm_interleave.orchestrator.daemon import Orchestrator
 from slurm_interleave.orchestrator.door import Door
 from slurm_interleave.orchestrator.services import agent_link
@@ -25,19 +31,97 @@ class Version(rpc.InterleaveServicer):
     async def GetStatus(self, request: Any, context: Any) -> pb.StatusReply:  # noqa: ARG002
         return pb.StatusReply(version="9")
 
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[pb.WatchUpdate]:  # noqa: ARG002
+        yield pb.WatchUpdate(gone=[request.group])
 
-@pytest.mark.parametrize("method", ["GetStatus", "Watch"])
-async def test_who_comes_before_the_services_is_told_to_try_again(method: str) -> None:
+
+class Echo(rpc.AgentLinkServicer):
+    async def Connect(self, requests: Any, context: Any) -> AsyncIterator[pb.AgentOrder]:  # noqa: ARG002
+        async for message in requests:
+            yield pb.AgentOrder(welcome=pb.Welcome(cluster=message.hello.node))
+
+
+class Locks(ts_rpc.TimeSliceOrchestratorServiceServicer):
+    async def Acquire(self, request: ts.AcquireRequest, context: Any) -> ts.AcquireResponse:
+        if request.group_id != "demo":
+            raise UnknownGroup(f"group {request.group_id} is not known")
+        return ts.AcquireResponse(success=context.time_remaining() is not None)
+
+
+def add_services(door: Door) -> None:
+    ours = ErrorsToStatus(door)
+    rpc.add_InterleaveServicer_to_server(Version(), ours)
+    rpc.add_AgentLinkServicer_to_server(Echo(), ours)
+    ts_rpc.add_TimeSliceOrchestratorServiceServicer_to_server(Locks(), ours)
+    health_pb2_grpc.add_HealthServicer_to_server(health_aio.HealthServicer(), door)
+
+
+@pytest.fixture
+async def early() -> AsyncIterator[tuple[Door, grpc.aio.Channel]]:
+    """A door without services, that listens, and whose loop has turns."""
     door = Door("127.0.0.1:0")
     await door.open()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{door.port}") as channel:
-            call = getattr(rpc.InterleaveStub(channel), method)(pb.StatusRequest())
-
-            assert await call.code() is grpc.StatusCode.UNAVAILABLE
-            assert "just been started" in await call.details()
+            yield door, channel
     finally:
         await door.close()
+
+
+async def seen(door: Door, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Wait until the loop has seen *count* calls."""
+    came, service = asyncio.Semaphore(0), door.found
+
+    async def found(details: Any) -> Any:
+        came.release()
+        return await service(details)
+
+    monkeypatch.setattr(door, "found", found)
+    for _ in range(count):
+        await asyncio.wait_for(came.acquire(), 10)
+
+
+async def test_calls_that_come_before_the_services_are_answered_by_them(
+    early: tuple[Door, grpc.aio.Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door, channel = early
+    ours, locks = rpc.InterleaveStub(channel), ts_rpc.TimeSliceOrchestratorServiceStub(channel)
+    watch = ours.Watch(pb.StatusRequest(group="demo"))
+    link = rpc.AgentLinkStub(channel).Connect(iter([pb.AgentMessage(hello=pb.Hello(node="n1"))]))
+    health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+    status = ours.GetStatus(pb.StatusRequest())
+    lock = locks.Acquire(ts.AcquireRequest(job_id="1", group_id="demo"), timeout=60)
+    strange = locks.Acquire(ts.AcquireRequest(job_id="1", group_id="other"))
+    unknown = ours.GetStatus(pb.StatusRequest())
+    unnamed = channel.unary_unary("/no.such.Service/Call")(b"")
+    await seen(door, monkeypatch, 8)
+
+    add_services(door)
+    door.serve()
+
+    assert (await status).version == "9"
+    assert [update.gone async for update in watch] == [["demo"]]
+    assert [order.welcome.cluster async for order in link] == ["n1"]
+    assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
+    assert (await lock).success
+    assert await strange.code() is grpc.StatusCode.NOT_FOUND
+    assert await strange.details() == "group other is not known"
+    assert await unnamed.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert (await unknown).version == "9"
+
+
+async def test_a_call_that_is_given_up_before_the_services_are_there_reaches_none(
+    early: tuple[Door, grpc.aio.Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door, channel = early
+    call = ts_rpc.TimeSliceOrchestratorServiceStub(channel).Acquire(ts.AcquireRequest(), timeout=0.2)
+    await seen(door, monkeypatch, 1)
+    assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+    add_services(door)
+    door.serve()
+
+    assert (await rpc.InterleaveStub(channel).GetStatus(pb.StatusRequest())).version == "9"
 
 
 async def test_a_call_that_comes_while_a_start_keeps_the_loop_is_answered_when_it_is_over() -> None:
