@@ -113,8 +113,8 @@ class Interleaver:
 
         *phase* is kept for the report. *groups*: all of these at once, or none (None: the job's own). Raises
         `TimeoutError` after *timeout* seconds (None: as the job's --interleave-max-wait says, `math.inf`:
-        never), `NotRegistered` or `UnknownGroup` if no agent registered the job there, `JobFaulted` if its
-        state is lost, `Deadlock` if who holds one of *groups* waits for it, `Stopped` after `stop.stop()`.
+        never), `NotRegistered` if no agent registered the job there, `JobFaulted` if its state is lost,
+        `Deadlock` if who holds one of *groups* waits for it, `Stopped` after `stop.stop()`.
         """
         return self._acquire(phase, timeout, groups, stop=stop)
 

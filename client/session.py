@@ -75,9 +75,8 @@ class Session:
         """Wait for the devices of *groups* at once (none: of the member's), through outages too.
 
         Raises `TimeoutError` after *timeout_s* seconds (None: as the job was submitted; infinite: never),
-        `NotRegistered` or `UnknownGroup` if the orchestrator does not know the job or the group, `JobFaulted`
-        if its device state is lost,
-        `NotFree` or `Unreachable` if it is not *patient*, `Stopped` if *stop* says so.
+        `NotRegistered` if the orchestrator does not know the job in the group, `JobFaulted` if its device
+        state is lost, `NotFree` or `Unreachable` if it is not *patient*, `Stopped` if *stop* says so.
         """
         timeout_s = self.member.max_wait_s if timeout_s is None else timeout_s
         timeout_s = None if timeout_s == math.inf else timeout_s

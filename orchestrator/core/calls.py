@@ -11,7 +11,6 @@ from slurm_interleave.client.core.errors import (
     NotRegistered,
     NotTheHolder,
     StaleLease,
-    UnknownGroup,
     WrongState,
 )
 from slurm_interleave.client.core.states import SliceState
@@ -36,16 +35,15 @@ class Calls:
         self._order = order
 
     def find(self, job_id: str, group: str) -> Key:
-        """Return the live member that is meant; raises `UnknownGroup`, `NotRegistered` or `WrongState`."""
+        """Return the live member that is meant; raises `NotRegistered` or `WrongState`.
+
+        The first says of no group whether there is one.
+        """
         key = self._meant(job_id, group)
-        if group not in self._state.groups:
-            raise UnknownGroup(
-                f"group {group} is not known: no job of it is registered; "
-                f"submit with --interleave-group={group}, or without Slurm: interleave register"
-            )
         if key not in self._state.members or self._state.members[key].over:
             raise NotRegistered(
-                f"job {job_id} is not registered in group {group}; check interleave-agent on the job's nodes"
+                f"job {job_id} is not registered in group {group}; submit it with --interleave-group={group}, "
+                "or without Slurm: interleave register; if it was, check interleave-agent on the job's nodes"
             )
         return key
 
@@ -74,7 +72,7 @@ class Calls:
     def acquire(self, event: ev.Acquire) -> tuple[Key | None, bool]:
         """Queue a caller; return the waiter that it waits with, if it must wait, and whether that is new.
 
-        Raises `UnknownGroup`, `NotRegistered`, `JobFaulted`, `Busy` and `Deadlock`.
+        Raises `NotRegistered`, `JobFaulted`, `Busy` and `Deadlock`.
         """
         state = self._state
         keys = list(dict.fromkeys(self.find(event.job_id, group) for group in (event.group, *event.also)))

@@ -79,9 +79,8 @@ class TimeSliceService(rpc.TimeSliceOrchestratorServiceServicer):
     ) -> pb.GetGroupStatusResponse:
         """Say how a group stands."""
         group, core = parse_group_name(request.group_id), self._arbiter.core
-        if group not in core.state.groups or not self._may_see(
-            await self._caller("GetGroupStatus", request, context), group
-        ):
+        caller = await self._caller("GetGroupStatus", request, context)
+        if group not in core.state.groups or not self._may_see(caller, group):
             raise UnknownGroup(f"group {group} is not known")
         seen = core.standings.view(group)
         state, since = core.standings.since(group)

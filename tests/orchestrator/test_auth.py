@@ -85,6 +85,43 @@ async def test_a_job_sees_the_groups_of_its_user_alone(client: Client, n1: FakeA
     assert await client.days(metadata=mine, job_ids=["a"]) == []
 
 
+def calls_about(client: Client, group: str, metadata: Any) -> dict[str, Any]:
+    """Return all calls that name a group, and that job d may make."""
+    who = pb.NoticesRequest(job_id="d", group=group)
+    both = pb.AcquireRequest(job_id="d", group="other", also=[group])
+    return {
+        "acquire": client.acquire("d", group, metadata=metadata).read(),
+        "both": client.ours.Acquire(both, metadata=metadata).read(),
+        "yield": client.end("d", 0, group, metadata=metadata),
+        "notices": client.ours.Notices(who, metadata=metadata).read(),
+        "clear": client.ours.Clear(pb.ClearRequest(job_id="d", group=group), metadata=metadata),
+        "status": client.status(group, metadata=metadata),
+        "lock": client.lock("d", group, metadata=metadata),
+        "unlock": client.unlock("d", group, metadata=metadata),
+        "group": client.v1.GetGroupStatus(ts.GetGroupStatusRequest(group_id=group), metadata=metadata),
+    }
+
+
+@pytest.mark.parametrize("who", ["a job of another group", "nobody"])
+async def test_no_answer_tells_a_foreign_group_from_one_that_is_not(
+    client: Client, n1: FakeAgent, who: str
+) -> None:
+    mine = token(await n1.start("d", "other", 1, uid=1001) if who != "nobody" else "wrong")
+    await client.granted("a")
+    heard: dict[str, dict[str, tuple[Any, ...]]] = {}
+    for group in ("demo", "nonesuch"):
+        for name, call in calls_about(client, group, mine).items():
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            error = caught.value
+            text = (error.details() or "").replace(group, "GROUP")
+            heard.setdefault(name, {})[group] = (error.code(), text, error.trailing_metadata())
+
+    assert [name for name, said in heard.items() if said["demo"] != said["nonesuch"]] == []
+    codes = {said["demo"][0] for said in heard.values()}
+    assert codes == {Code.UNAUTHENTICATED if who == "nobody" else Code.NOT_FOUND}
+
+
 async def test_a_job_may_not_play_the_agent(client: Client, n1: FakeAgent) -> None:
     mine = token(await n1.start("d", "other", 1))
 

@@ -98,7 +98,7 @@ async def test_bad_names_are_refused(client: Client, n1: FakeAgent, job: str, gr
 async def test_errors_travel_with_their_class(client: Client, n1: FakeAgent) -> None:
     await client.granted("a")
 
-    assert await error_class(client.granted("a", "nonesuch")) == "UnknownGroup"
+    assert await error_class(client.granted("a", "nonesuch")) == "NotRegistered"
     assert await error_class(client.granted("stranger")) == "NotRegistered"
     assert await error_class(client.end("a", 99)) == "StaleLease"
     assert await error_class(client.end("b")) == "NotTheHolder"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_interleave.client.core.errors import JobEnded, JobFaulted, UnknownGroup
+from slurm_interleave.client.core.errors import JobEnded, JobFaulted, NotRegistered
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core.commands import Operate, Verb
 from slurm_interleave.orchestrator.core.events import Registered
@@ -45,7 +45,7 @@ def test_a_job_that_ends_with_its_context_saved_leaves_nothing(bench: Bench) -> 
     bench.part_over("b")
 
     assert bench.memory.rows == {}
-    with pytest.raises(UnknownGroup):
+    with pytest.raises(NotRegistered):
         bench.acquire("a")
 
 

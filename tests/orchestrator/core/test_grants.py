@@ -6,7 +6,6 @@ import pytest
 
 from slurm_interleave.client.core.errors import (
     NotRegistered,
-    UnknownGroup,
 )
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core.commands import Advance, Grant, Operate, Put
@@ -239,10 +238,10 @@ def test_a_holder_who_asks_again_and_goes_keeps_its_lease(bench: Bench) -> None:
     assert bench.holds("a")
 
 
-def test_a_group_that_nobody_registered_is_not_known(bench: Bench) -> None:
-    with pytest.raises(UnknownGroup, match="--interleave-group=nonesuch"):
+def test_a_job_is_refused_in_a_group_that_nobody_registered(bench: Bench) -> None:
+    with pytest.raises(NotRegistered, match="--interleave-group=nonesuch"):
         bench.acquire("a", "nonesuch")
-    with pytest.raises(UnknownGroup):
+    with pytest.raises(NotRegistered):
         bench.yield_("a", 0, "nonesuch")
 
 
