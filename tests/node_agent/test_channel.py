@@ -68,6 +68,17 @@ async def has_channel(agent: Agent, other_than: object = None) -> object:
     return agent._channels.of("17")
 
 
+async def finished(stub: Any, operation: Any) -> v1.GetOperationResponse:
+    request = v1.GetOperationRequest(operation_id=operation.operation_id)
+
+    async def is_done() -> bool:
+        return bool((await stub.GetOperation(request)).status != v1.OPERATION_STATUS_PENDING)
+
+    await eventually(is_done)
+    reply: v1.GetOperationResponse = await stub.GetOperation(request)
+    return reply
+
+
 @pytest.fixture
 def device(stub: Any, sim: SimConfig) -> SimDevice:
     return SimDevice(Arena.open(sim.directory), 0, "17")
@@ -93,18 +104,58 @@ async def test_an_order_reaches_the_application_and_its_answer_the_orchestrator(
     assert (back.ok, back.context) == (True, "resident")
 
 
+async def test_each_command_has_a_fresh_id_and_is_sent_once(app: App, orchestrator: FakeOrchestrator) -> None:
+    heard = []
+    for number, verb in enumerate(["SNAPSHOT", "RESTORE"] * 3):
+        orchestrator.operate(verb, "17", f"1-{number}")
+        heard.append(await app.hears())
+        await app.answers(heard[-1])
+        assert (await orchestrator.hears("done")).ok
+
+    assert [command.WhichOneof("command") for command in heard] == ["snapshot", "restore"] * 3
+    assert len({command.command_id for command in heard}) == len(heard)
+
+
+@pytest.mark.parametrize(
+    ("asked", "registered", "sent"),
+    [(OFFLOAD, DISCARD, OFFLOAD), (DISCARD, OFFLOAD, DISCARD), (0, DISCARD, DISCARD), (0, 0, OFFLOAD)],
+)
+async def test_a_mode_is_the_calls_or_what_the_application_registered_or_offload(
+    agent: Agent, stub: Any, asked: Any, registered: Any, sent: Any
+) -> None:
+    app = App(stub)
+    await app.register(default_mode=registered)
+    await has_channel(agent)
+    wanted = v1.BackendConfig(app_channel=v1.AppChannelConfig(mode=asked))
+
+    operation = await stub.Snapshot(v1.SnapshotRequest(job_id="17", backend_config=wanted))
+    command = await app.hears()
+    await app.answers(command)
+
+    assert command.snapshot.mode == sent
+    assert (await finished(stub, operation)).status == v1.OPERATION_STATUS_COMPLETE
+
+
+async def test_the_tags_of_a_call_reach_the_application(app: App, stub: Any) -> None:
+    some = v1.BackendConfig(app_channel=v1.AppChannelConfig(tags=["weights", "kv_cache"]))
+    for call, request in ((stub.Snapshot, v1.SnapshotRequest), (stub.Restore, v1.RestoreRequest)):
+        operation = await call(request(job_id="17", backend_config=some))
+        command = await app.hears()
+        await app.answers(command)
+
+        assert (command.snapshot.tags or command.restore.tags) == ["weights", "kv_cache"]
+        assert (await finished(stub, operation)).status == v1.OPERATION_STATUS_COMPLETE
+
+
 async def test_an_application_with_state_that_no_backend_sees_counts_as_running(app: App, stub: Any) -> None:
     async def states() -> list[int]:
         return [job.state for job in (await stub.Status(v1.StatusRequest())).job_statuses]
 
     assert await states() == [v1.JOB_STATE_RUNNING]
-    await stub.Snapshot(v1.SnapshotRequest(job_id="17"))
+    operation = await stub.Snapshot(v1.SnapshotRequest(job_id="17"))
     await app.answers(await app.hears())
-
-    async def is_saved() -> bool:
-        return await states() == [v1.JOB_STATE_SAVED]
-
-    await eventually(is_saved)
+    await finished(stub, operation)
+    assert await states() == [v1.JOB_STATE_SAVED]
 
 
 async def test_an_application_that_says_ok_but_stays_is_not_believed(
@@ -138,13 +189,7 @@ async def test_a_mode_that_the_application_cannot_do_is_not_even_sent(
     device.put(np.zeros(10))
     wanted = v1.BackendConfig(app_channel=v1.AppChannelConfig(mode=DISCARD))
     operation = await stub.Snapshot(v1.SnapshotRequest(job_id="17", backend_config=wanted))
-    request = v1.GetOperationRequest(operation_id=operation.operation_id)
-
-    async def is_done() -> bool:
-        return bool((await stub.GetOperation(request)).status != v1.OPERATION_STATUS_PENDING)
-
-    await eventually(is_done)
-    reply = await stub.GetOperation(request)
+    reply = await finished(stub, operation)
 
     assert reply.status == v1.OPERATION_STATUS_FAILED
     assert "cannot do SUSPEND_MODE_DISCARD; it can do SUSPEND_MODE_OFFLOAD" in reply.error

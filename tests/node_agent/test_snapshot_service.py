@@ -148,10 +148,11 @@ async def test_a_faulted_job_is_refused_with_the_reason(stub: Any, device: SimDe
     file.write_bytes(b"x" * file.stat().st_size)
 
     assert (await load(stub)).status == v1.OPERATION_STATUS_FAILED
-    code, text = await refusal(stub.Restore(v1.RestoreRequest(job_id="17")))
 
     assert await state(stub) == v1.JOB_STATE_FAULTED
-    assert (code, "checksum" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+    for call in (stub.Snapshot(JOB), stub.Restore(v1.RestoreRequest(job_id="17"))):
+        code, text = await refusal(call)
+        assert (code, "checksum" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
 
 
 async def test_a_job_id_that_comes_again_has_no_stale_fault(

@@ -67,6 +67,18 @@ async def test_an_agent_that_is_gone_makes_the_state_unknown(client: Client, n1:
     await eventually(unknown)
 
 
+async def test_a_context_of_which_nobody_knows_where_it_is_has_its_row_too(
+    client: Client, n1: FakeAgent
+) -> None:
+    await n1.start("d", context="saving")  # by an operation that nobody here has ordered
+
+    rows = (await client.group()).agent_job_states
+
+    row = ts.SnapshotAgentJobState
+    states = [row.STATE_IDLE] * 3 + [row.STATE_UNSPECIFIED]
+    assert [(row.job_id, row.job_state) for row in rows] == list(zip("abcd", states, strict=True))
+
+
 async def test_groups_are_listed(client: Client, n1: FakeAgent) -> None:
     await n1.start("z", "another", 1)
 

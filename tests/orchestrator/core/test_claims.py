@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_interleave.client.core.errors import Busy, Deadlock
+from slurm_interleave.orchestrator.core.events import NodeUp
 from tests.orchestrator.core.turns import Turns
 
 
@@ -117,6 +118,24 @@ def test_a_cycle_of_three_jobs_is_found() -> None:
 
     with pytest.raises(Deadlock, match="job C would wait for ever"):
         bench.acquire("C", "g0")
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_cycle_through_any_node_of_a_job_on_two_is_found(node: str) -> None:
+    bench = Turns()
+    bench.handle(NodeUp(bench.now, "n2", (), ((0, 100), (1, 100))))
+    both = ("n1", "n2")
+    for name in both:
+        bench.join("A", "wide", (0,), name, nodes=both)
+    for job in "AB":
+        bench.join(job, "sampler", (1,), "n2")
+    bench.join("B", "narrow", (0,), node)
+    bench.acquire("A", "wide")
+    bench.acquire("B", "sampler")
+    bench.acquire("A", "sampler")
+
+    with pytest.raises(Deadlock, match="job B would wait for ever"):
+        bench.acquire("B", "narrow")
 
 
 def test_a_cycle_through_the_order_of_a_queue_is_found() -> None:

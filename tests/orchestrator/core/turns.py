@@ -58,9 +58,11 @@ class Turns:
                     self.notices.append(command)
         return commands
 
-    def join(self, job: str, group: str = "g", devices: tuple[int, ...] = (0,), **more: Any) -> None:
+    def join(
+        self, job: str, group: str = "g", devices: tuple[int, ...] = (0,), node: str = "n1", **more: Any
+    ) -> None:
         registration = ev.Registration(job, group, f"{job}-{group}", devices, **more)
-        self.handle(ev.Registered(self.now, "n1", registration))
+        self.handle(ev.Registered(self.now, node, registration))
 
     def new_call(self) -> ev.CallId:
         return ev.CallId(next(self._calls))
