@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
@@ -165,21 +166,26 @@ def _jobs_of(data: Any) -> list[Candidate]:
     entries = data.get("jobs")
     if not isinstance(entries, list):
         raise BadArgument("the file needs `jobs`, a list of objects with job_id and profile")
+    found = [_candidate_of(entry, profiles) for entry in entries]
+    twice = [job_id for job_id, times in Counter(job.job_id for job in found).items() if times > 1]
+    if twice:
+        raise BadArgument(f"`jobs` names job {twice[0]} twice; give each a job_id of its own")
+    return found
+
+
+def _candidate_of(entry: Any, profiles: Mapping[str, Profile]) -> Candidate:
     kinds: dict[str, Any] = {"hours": (int, float), "epsilon": (int, float), "host_bytes": int}
     names = {field.name for field in fields(Candidate)}
-    found = []
-    for entry in entries:
-        if not isinstance(entry, Mapping) or set(entry) - names or not {"job_id", "profile"} <= set(entry):
-            raise BadArgument(
-                f"job {entry!r} needs job_id and profile, and may have {', '.join(sorted(names))}"
-            )
-        for name, value in entry.items():
-            if isinstance(value, bool) or not isinstance(value, kinds.get(name, str)):
-                raise BadArgument(f"job {entry['job_id']!r}: {name} is {value!r}, which is of a wrong kind")
-        if entry["profile"] not in profiles:
-            raise BadArgument(f"job {entry['job_id']}: profile {entry['profile']} is not among `profiles`")
-        found.append(Candidate(**{**entry, "profile": profiles[entry["profile"]]}))
-    return found
+    if not isinstance(entry, Mapping) or set(entry) - names or not {"job_id", "profile"} <= set(entry):
+        raise BadArgument(f"job {entry!r} needs job_id and profile, and may have {', '.join(sorted(names))}")
+    for name, value in entry.items():
+        if isinstance(value, bool) or not isinstance(value, kinds.get(name, str)):
+            raise BadArgument(f"job {entry['job_id']!r}: {name} is {value!r}, which is of a wrong kind")
+        if name in kinds and not 0 <= value < 1e18:
+            raise BadArgument(f"job {entry['job_id']!r}: {name} is {value!r}; it takes a number from 0 on")
+    if entry["profile"] not in profiles:
+        raise BadArgument(f"job {entry['job_id']}: profile {entry['profile']} is not among `profiles`")
+    return Candidate(**{**entry, "profile": profiles[entry["profile"]]})
 
 
 def _profiles(config: str | None, database: str | None) -> list[Profile]:

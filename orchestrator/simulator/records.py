@@ -6,6 +6,7 @@ The format is that of the runs published with llm-d-rl-time-slicing: a JSON obje
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +63,9 @@ def holds_of(record: Mapping[str, Any]) -> list[Hold]:
 
 
 def _row(row: Mapping[str, Any]) -> Hold:
-    granted, waited, restore, yielded, snapshot = (float(row[name]) for name in _FIELDS)
+    granted, waited, restore, yielded, snapshot = times = [float(row[name]) for name in _FIELDS]
+    if not all(map(math.isfinite, times)):
+        raise ValueError(f"{times} are not all numbers of seconds")
     cost = Cost(snapshot, restore)
     return Hold(str(row["job"]), str(row["pool"]), granted - waited, granted, yielded, yielded, cost)
 

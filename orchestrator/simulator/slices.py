@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -48,13 +49,17 @@ def _checked(row: Any) -> Mapping[str, Any]:
         devices = [device.rpartition("/") for device in row["Devices"]]
         if not devices or not all(node and minor.isdecimal() for node, _, minor in devices):
             raise ValueError(f"Devices {row['Devices']!r}")
-        if not isinstance(row["JobID"], str) or not all(type(number) in (int, float) for number in numbers):
+        if not isinstance(row["JobID"], str) or not all(map(_is_time, numbers)):
             raise ValueError(", ".join(map(repr, (row["JobID"], *numbers))))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadArgument(
             f"a slice of the trace cannot be read ({error}); make it with: sinterleave --json"
         ) from error
     return row  # type: ignore[no-any-return]
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _place(devices: Sequence[str]) -> Place:

@@ -18,6 +18,15 @@ from slurm_interleave.orchestrator.simulator.records import holds_of, jobs_of
 from slurm_interleave.orchestrator.simulator.slices import holds_in, places_of
 from slurm_interleave.orchestrator.simulator.workloads import Workload, job_of, pools_of
 
+_KINDS: Mapping[Any, type] = {"str": str, "bool": bool, "int": int, "float": float}
+_MOST = 10**9
+_WANTED = {
+    str: "a word",
+    bool: "true or false",
+    int: f"a whole number from 0 on, below {_MOST}",
+    float: f"a number from 0 on, below {_MOST}",
+}
+
 
 @dataclass(frozen=True)
 class Declared(Workload):
@@ -77,21 +86,29 @@ def declared_jobs(entries: Iterable[Declared], cost: Cost | None = None) -> list
 
 def _declared(entry: Any) -> Declared:
     values = _table(entry, "a job")
-    types = {field.name: type(field.default) for field in fields(Declared)}
+    types = {field.name: _KINDS[field.type] for field in fields(Declared)}
     unknown = sorted(values.keys() - types.keys())
     if unknown:
         raise BadArgument(f"a job of the trace has {', '.join(unknown)}; known are {', '.join(types)}")
+    for name, value in values.items():
+        if name != "name" and not _fits(value, types[name]):
+            wanted = _WANTED[types[name]]
+            raise BadArgument(
+                f"job {values.get('name')} of the trace: {name} is {value!r}; it takes {wanted}"
+            )
     try:
         made = Declared(**{**values, "name": str(values["name"])})
-        numbers = [getattr(made, name) for name, kind in types.items() if kind in (int, float)]
-        numbers += [made.rollout_s, made.train_s]
-        wrong = [n for n in numbers if isinstance(n, bool) or not isinstance(n, (int, float)) or n < 0]
-        whole = (made.steps, made.staleness, made.devices, made.count)
-        if wrong or not all(isinstance(number, int) for number in whole) or not made.devices:
-            raise BadArgument(f"job {made.name} of the trace: {wrong or whole} must be numbers from 0 on")
     except (KeyError, TypeError) as error:
         raise BadArgument(f"a job of the trace needs name, rollout_s and train_s: {error}") from error
+    if not made.devices:
+        raise BadArgument(f"job {made.name} of the trace: devices is 0; a job has at least one")
     return made
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind not in (int, float):
+        return isinstance(value, kind)
+    return type(value) in (int, kind) and 0 <= value < _MOST
 
 
 def _table(value: Any, what: str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,14 @@ def test_pair_takes_jobs_of_a_file(call: Call, tmp_path: Path) -> None:
         {"profiles": [LIGHT], "jobs": [{"job_id": 1, "profile": "light"}]},
         {"profiles": [LIGHT], "jobs": [{"job_id": "1", "profile": "light", "hours": "x"}]},
         {"profiles": [LIGHT], "jobs": [{"job_id": "1", "profile": "light", "color": 1}]},
+        *(
+            {"profiles": [LIGHT], "jobs": [{"job_id": "1", "profile": "light", name: value}]}
+            for name in ("hours", "epsilon", "host_bytes")
+            for value in (math.nan, math.inf, -4, 10**400, True)
+        ),
+        {"profiles": [LIGHT], "jobs": [{"job_id": "1", "profile": "light"}] * 2},
+        {"profiles": [LIGHT], "jobs": [{"job_id": "1", "profile": ["light"]}]},
+        {"profiles": [{**LIGHT, "spread": math.nan}], "jobs": []},
         [],
     ],
 )

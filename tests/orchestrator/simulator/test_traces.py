@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ def record(*holds: dict[str, Any], mode: str = "sync") -> dict[str, Any]:
     return {"meta": {"mode": mode}, "timesliced": {"holds": list(holds)}}
 
 
+SLICE = {
+    "JobID": "1", "Requested": 0.0, "Start": 0.0, "End": 9.0, "RestoreTime": 0.0, "SnapshotTime": 0.0,
+    "Devices": ["n/0"],
+}  # fmt: skip
 SWITCHED = record(
     hold("A", 0, 0, 100, snapshot_s=10),
     hold("B", 20, 115, 200, snapshot_s=10),
@@ -91,6 +96,26 @@ def test_the_batches_of_an_asynchronous_job_do_not_wait_for_its_turns() -> None:
         ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, "steps": 1.5}]}, "from 0 on"),
         ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, "stesp": 1}]}, "stesp"),
         ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1}] * 2}, "two jobs"),
+        *(
+            ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, name: value}]}, name)
+            for name in ("rollout_s", "train_s", "sync_s", "start_s", "snapshot_s", "restore_s", "spread")
+            for value in (math.nan, math.inf, -1, 10**400, True, "1", None)
+        ),
+        *(
+            ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, name: value}]}, name)
+            for name in ("steps", "staleness", "devices", "count")
+            for value in (math.nan, math.inf, -1, 10**400, True, 1.0)
+        ),
+        ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, "devices": 0}]}, "devices"),
+        *(
+            ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, name: value}]}, name)
+            for name in ("two_pools", "colocated", "group")
+            for value in (1, None, ["no"])
+        ),
+        ({"jobs": [{"name": "a", "rollout_s": 1, "train_s": 1, "two_pools": "no"}]}, "true or false"),
+        (record(hold("A", 0, math.nan, 10)), "numbers of seconds"),
+        (record(hold("A", 0, 0, 10, snapshot_s=math.inf)), "numbers of seconds"),
+        ({"slices": [{**SLICE, "End": math.nan}]}, "cannot be read"),
     ],
 )
 def test_what_is_no_trace_is_refused_with_what_is_wrong(trace: Any, why: str) -> None:
@@ -146,7 +171,14 @@ def test_simulate_refuses_bad_options_in_one_line(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[1]", "\xff"]
+    + [
+        '{"jobs": [{"name": "a", "rollout_s": ' + number + ', "train_s": 1}]}'
+        for number in ("NaN", "Infinity", "-Infinity", "1e999", "-1")
+    ],
+)
 def test_simulate_of_a_file_that_is_no_trace_ends_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
