@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
@@ -21,6 +22,12 @@ log = logging.getLogger(__name__)
 EVERY_S = 60.0
 _FIRST_S = 3 * 86400.0  # so far back is looked at the start
 _TURNS = 200  # kept of a workload
+WORKLOADS = 1000  # kept; of more, those that have had no turn for the longest are forgotten
+# A workload's turns tell the same of these, or nearly: equal values are kept once.
+_ALIKE = (
+    "job_id", "group", "role", "user", "account", "partition", "name", "backend", "nodes", "devices", "phase",
+    "partners", "comment", "profile",
+)  # fmt: skip
 
 
 def declared(path: Path) -> dict[str, Profile]:
@@ -44,7 +51,9 @@ class Known:
     ) -> None:
         self._slices, self._config, self._clock = slices, config, clock
         self.advice = Advice(rules=config.rules, measure_first=config.measure_first)
-        self._turns: defaultdict[str, deque[Slice]] = defaultdict(lambda: deque(maxlen=_TURNS))
+        self._turns: dict[str, deque[Slice]] = {}  # who had the newest turn stands last
+        self._changed: set[str] = set()  # have turns that nothing was learned from yet
+        self._learned: dict[str, Profile] = {}
         self._seen = clock() - _FIRST_S
 
     async def run(self) -> None:
@@ -61,9 +70,30 @@ class Known:
         kept, now = declared(Path(self._config.profiles)), self._clock()
         for page in self._slices(SliceFilter(start=self._seen)):
             for row in page:
-                self._turns[workload_of(row)].append(row)
-                self._seen = max(self._seen, row.ended)
-        learned = learn((row for turns in self._turns.values() for row in turns), now)
-        profiles = {**kept, **by_name(learned)}
+                self._take(row)
+        self._changed &= self._turns.keys()
+        # Of the others nothing would change: all their turns have become older by the same.
+        learned = by_name(learn((row for name in self._changed for row in self._turns[name]), now))
+        self._learned = {
+            **{
+                name: one for name, one in self._learned.items() if name in self._turns.keys() - self._changed
+            },
+            **learned,
+        }
+        self._changed.clear()
+        profiles = {**kept, **self._learned}
         if profiles != self.advice.profiles:
             self.advice = Advice(profiles, self._config.rules, self._config.measure_first)
+
+    def _take(self, row: Slice) -> None:
+        name = workload_of(row)
+        turns = self._turns.pop(name, None) or deque(maxlen=_TURNS)
+        if turns:
+            last = turns[-1]
+            row = replace(row, **{f: value for f in _ALIKE if (value := getattr(last, f)) == getattr(row, f)})
+        turns.append(row)
+        self._turns[name] = turns
+        if len(self._turns) > WORKLOADS:
+            del self._turns[next(iter(self._turns))]
+        self._changed.add(name)
+        self._seen = max(self._seen, row.ended)

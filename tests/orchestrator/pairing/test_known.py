@@ -1,0 +1,110 @@
+"""What placement knows of workloads: bounded, and learned anew of those alone that had turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_interleave.client.core.errors import DatabaseFailed
+from slurm_interleave.client.core.states import SliceState
+from slurm_interleave.orchestrator.pairing import known
+from slurm_interleave.orchestrator.pairing.config import PairingConfig
+from slurm_interleave.orchestrator.pairing.known import WORKLOADS, Known
+from slurm_interleave.orchestrator.pairing.profile import Profile, workload_of
+from slurm_interleave.sql.rows import Slice
+from slurm_interleave.sql.slices import SliceFilter
+
+NOW = 1e9
+TURN = Slice(
+    epoch=0, job_id="1", group="g", role="", uid=1, user="u", account="ml", partition="p", name="",
+    backend="sim", nodes=("n1",), devices=("n1/0",), phase="train", state=SliceState.YIELDED, requested=0,
+    granted=0, ended=0, switched=True, switch_s=2, snapshot_s=1, restore_s=1, switch_bytes=2, off_s=300.0,
+)  # fmt: skip
+
+
+def turns(name: str, count: int = 5, first: float = NOW - 9000) -> list[Slice]:
+    begins = [first + 10 * number for number in range(count)]
+    return [replace(TURN, name=name, requested=at, granted=at, ended=at + 9) for at in begins]
+
+
+class Database:
+    """Ended turns, and the names of the workloads that are learned from them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rows: list[Slice] = []
+        self.fails = False
+        self.learned: list[set[str]] = []
+        self.known = Known(self._slices, PairingConfig(profiles=str(folder / "none")), lambda: NOW)
+
+    def _slices(self, wanted: SliceFilter) -> Iterator[Sequence[Slice]]:
+        yield sorted((row for row in self.rows if row.ended > wanted.start), key=lambda row: row.ended)
+        if self.fails:
+            raise DatabaseFailed("away")
+
+    def look(self, *new: Slice) -> set[str]:
+        """Return of which workloads something was learned."""
+        self.rows += new
+        self.known.look()
+        return self.learned[-1]
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    made = Database(tmp_path)
+
+    def learn(rows: Iterable[Slice], now: float) -> list[Profile]:
+        given = list(rows)
+        made.learned.append({row.name for row in given})
+        return real(given, now)
+
+    real = known.learn
+    monkeypatch.setattr(known, "learn", learn)
+    return made
+
+
+def named(*names: str) -> set[str]:
+    return {workload_of(replace(TURN, name=name)) for name in names}
+
+
+def test_only_workloads_with_new_turns_are_learned_anew_and_the_others_stay_known(database: Database) -> None:
+    assert database.look(*turns("a"), *turns("b")) == {"a", "b"}
+    assert database.look() == set()
+    assert database.look(*turns("b", first=NOW - 900), *turns("c", first=NOW - 900)) == {"b", "c"}
+
+    assert database.known.advice.profiles.keys() == named("a", "b", "c")
+    assert database.known.advice.profiles[named("b").pop()].turns > 9
+
+
+def test_nothing_new_leaves_the_advice_and_what_it_remembers_as_it_is(database: Database) -> None:
+    database.look(*turns("a"))
+    advice = database.known.advice
+    database.look()
+
+    assert database.known.advice is advice
+
+
+def test_of_more_workloads_than_are_kept_those_without_turns_for_the_longest_are_forgotten(
+    database: Database,
+) -> None:
+    names = [f"w{number}" for number in range(WORKLOADS)]
+    database.look(*(row for n, name in enumerate(names) for row in turns(name, first=NOW - 9000 + n)))
+    database.look(*turns("w0", first=NOW - 900), *turns("x", first=NOW - 800), *turns("y", first=NOW - 700))
+
+    kept = database.known.advice.profiles.keys()
+    assert kept == named(*names, "x", "y") - named("w1", "w2")
+    assert len(kept) == WORKLOADS
+
+
+def test_turns_that_were_read_before_the_database_failed_are_learned_from_the_next_time(
+    database: Database,
+) -> None:
+    database.fails = True
+    with pytest.raises(DatabaseFailed):
+        database.look(*turns("a"))
+    database.fails = False
+
+    assert database.look() == {"a"}
+    assert database.known.advice.profiles.keys() == named("a")
