@@ -89,7 +89,7 @@ class Orchestrator:
         self._known: Known | None = None
         if placement.enabled:
             seated = (pairing or PairingConfig()).seated(placement.most_members)
-            self._known = Known(store.slices, seated, clock)
+            self._known = Known(store.slices, store.newest, seated, clock)
             self._helper = self._placing(placement, slurm or SlurmCommands(), self._known)
 
     def _placing(self, config: PlacementConfig, slurm: Slurm, known: Known) -> PlacementHelper:

@@ -14,6 +14,7 @@ from slurm_interleave.sql import migrate, rows
 from slurm_interleave.sql import slices as reports
 from slurm_interleave.sql.days import added, day_of, pages
 from slurm_interleave.sql.engine import explained, failures, fill_log, name, open_engine, words, writing
+from slurm_interleave.sql.newest import newest_pages
 from slurm_interleave.sql.slices import PAGE, SliceFilter
 from slurm_interleave.sql.statements import Fence, RowType, TableStatements, all_rows
 from slurm_interleave.sql.tables import TABLES, days, instance, members, slices
@@ -109,6 +110,10 @@ class Store:
     def slices(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Slice]]:
         """Yield pages of the ended slices that *wanted* names; see `slices.pages`."""
         return reports.pages(self._engine, wanted)
+
+    def newest(self, start: float, each: int, most: int) -> Iterator[Sequence[rows.Slice]]:
+        """Yield pages of the newest slices of each workload; see `newest.newest_pages`."""
+        return newest_pages(self._engine, start, each, most)
 
     def days(self, wanted: SliceFilter) -> Iterator[Sequence[rows.Day]]:
         """Yield pages of the sums, by member and day, of the same slices; see `days.pages`."""

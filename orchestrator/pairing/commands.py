@@ -22,7 +22,7 @@ from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import declared
 from slurm_interleave.orchestrator.pairing.pools import in_lines, parse_pools
 from slurm_interleave.orchestrator.pairing.profile import (
-    HALF_LIFE_S,
+    HORIZON_S,
     Profile,
     as_text,
     by_name,
@@ -31,9 +31,6 @@ from slurm_interleave.orchestrator.pairing.profile import (
     workload_named,
 )
 from slurm_interleave.orchestrator.pairing.rating import Candidate, Rater, in_words
-
-# Turns that are older weigh less than one in a thousand of new ones.
-_OLDEST_S = 10 * HALF_LIFE_S
 
 
 @click.group()
@@ -194,7 +191,7 @@ def _profiles(config: str | None, database: str | None) -> list[Profile]:
 
     now = time.time()
     with database_of(config, database) as opened:
-        rows = (row for page in opened.slices(SliceFilter(start=now - _OLDEST_S)) for row in page)
+        rows = (row for page in opened.slices(SliceFilter(start=now - HORIZON_S)) for row in page)
         learned = by_name(learn(rows, now))
     return list(by_name({**_kept(config), **learned}.values()).values())
 

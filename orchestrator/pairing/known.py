@@ -14,13 +14,19 @@ from pathlib import Path
 from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
 from slurm_interleave.orchestrator.pairing.advice import Advice
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
-from slurm_interleave.orchestrator.pairing.profile import Profile, by_name, learn, parse, workload_of
+from slurm_interleave.orchestrator.pairing.profile import (
+    HORIZON_S,
+    Profile,
+    by_name,
+    learn,
+    parse,
+    workload_of,
+)
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.slices import SliceFilter
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
-_FIRST_S = 3 * 86400.0  # so far back is looked at the start
 _TURNS = 200  # kept of a workload
 WORKLOADS = 1000  # kept; of more, those that have had no turn for the longest are forgotten
 # A workload's turns tell the same of these, or nearly: equal values are kept once.
@@ -46,15 +52,16 @@ class Known:
     def __init__(
         self,
         slices: Callable[[SliceFilter], Iterator[Sequence[Slice]]],
+        newest: Callable[[float, int, int], Iterator[Sequence[Slice]]],
         config: PairingConfig,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._slices, self._config, self._clock = slices, config, clock
+        self._slices, self._newest, self._config, self._clock = slices, newest, config, clock
         self.advice = Advice(rules=config.rules, measure_first=config.measure_first)
         self._turns: dict[str, deque[Slice]] = {}  # who had the newest turn stands last
         self._changed: set[str] = set()  # have turns that nothing was learned from yet
         self._learned: dict[str, Profile] = {}
-        self._seen = clock() - _FIRST_S
+        self._seen = 0.0  # when the newest turn ended that was looked at
 
     async def run(self) -> None:
         """Learn until cancelled. What cannot be read is logged, and tried again the next time."""
@@ -68,7 +75,7 @@ class Known:
     def look(self) -> None:
         """Take the turns that have ended since the last look. Raises `BadArgument`, `DatabaseFailed`."""
         kept, now = declared(Path(self._config.profiles)), self._clock()
-        for page in self._slices(SliceFilter(start=self._seen)):
+        for page in self._new(now):
             for row in page:
                 self._take(row)
         self._changed &= self._turns.keys()
@@ -84,6 +91,11 @@ class Known:
         profiles = {**kept, **self._learned}
         if profiles != self.advice.profiles:
             self.advice = Advice(profiles, self._config.rules, self._config.measure_first)
+
+    def _new(self, now: float) -> Iterator[Sequence[Slice]]:
+        if self._seen:
+            return self._slices(SliceFilter(start=self._seen))
+        return self._newest(now - HORIZON_S, _TURNS, _TURNS * WORKLOADS)
 
     def _take(self, row: Slice) -> None:
         name = workload_of(row)

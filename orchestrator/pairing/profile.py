@@ -15,6 +15,7 @@ from slurm_interleave.client.core.states import YIELDS, SliceState
 from slurm_interleave.sql.rows import Key, Slice
 
 HALF_LIFE_S = 14 * 86400.0  # a turn counts half as much as one that is so much newer
+HORIZON_S = 10 * HALF_LIFE_S  # older ones count for less than a thousandth, and are not looked at
 LEAST_TURNS = 5  # before that a workload is not known
 _ALONE = 3  # so many turns without partners say more than all those with some
 # A job that is back within this part of its hold had its next batch ready.

@@ -211,7 +211,10 @@ def known(tmp_path: Path, rows: list[Slice]) -> Known:
     def slices(wanted: SliceFilter) -> Iterator[Sequence[Slice]]:
         yield [row for row in rows if row.ended > wanted.start]
 
-    return Known(slices, PairingConfig(profiles=str(tmp_path / "profiles.json")), lambda: NOW)
+    def newest(start: float, _each: int, _most: int) -> Iterator[Sequence[Slice]]:
+        return slices(SliceFilter(start=start))
+
+    return Known(slices, newest, PairingConfig(profiles=str(tmp_path / "profiles.json")), lambda: NOW)
 
 
 def worth(found: Known, *names: str) -> Worth:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from slurm_interleave.orchestrator.pairing.known import WORKLOADS, Known
 from slurm_interleave.orchestrator.pairing.profile import Profile, workload_of
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.slices import SliceFilter
+from slurm_interleave.sql.store import Store, row_id
 
 NOW = 1e9
 TURN = Slice(
@@ -37,7 +39,12 @@ class Database:
         self.rows: list[Slice] = []
         self.fails = False
         self.learned: list[set[str]] = []
-        self.known = Known(self._slices, PairingConfig(profiles=str(folder / "none")), lambda: NOW)
+        self.known = Known(
+            self._slices,
+            lambda start, _each, _most: self._slices(SliceFilter(start=start)),
+            PairingConfig(profiles=str(folder / "none")),
+            lambda: NOW,
+        )
 
     def _slices(self, wanted: SliceFilter) -> Iterator[Sequence[Slice]]:
         yield sorted((row for row in self.rows if row.ended > wanted.start), key=lambda row: row.ended)
@@ -108,3 +115,21 @@ def test_turns_that_were_read_before_the_database_failed_are_learned_from_the_ne
 
     assert database.look() == {"a"}
     assert database.known.advice.profiles.keys() == named("a")
+
+
+def test_after_a_start_the_turns_that_the_command_shows_are_known(tmp_path: Path) -> None:
+    old, gone = turns("old", first=NOW - 10 * 86400), turns("gone", first=NOW - 141 * 86400)
+    before = [replace(row, epoch=n) for n, row in enumerate([*gone, *old, *turns("new")], 1)]
+    with closing(Store(f"sqlite:///{tmp_path}/db")) as store:
+        store.record({row_id(row): row for row in before}, len(before))
+        config = PairingConfig(profiles=str(tmp_path / "none"))
+        found = Known(store.slices, store.newest, config, lambda: NOW)
+        found.look()
+        assert found.advice.profiles.keys() == named("old", "new")
+
+        later = [
+            replace(row, epoch=len(before) + n) for n, row in enumerate(turns("later", first=NOW - 60), 1)
+        ]
+        store.record({row_id(row): row for row in later}, later[-1].epoch)
+        found.look()
+        assert found.advice.profiles.keys() == named("old", "new", "later")
