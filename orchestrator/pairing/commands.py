@@ -32,6 +32,12 @@ from slurm_interleave.orchestrator.pairing.profile import (
 )
 from slurm_interleave.orchestrator.pairing.rating import Candidate, Rater, in_words
 
+# What no database says of a job that runs. Its type of devices is that of its group.
+_NOT_KNOWN = (
+    "a job stays in the group where it runs; not known of jobs that run, and left out of account: the time "
+    "that each has left (1 hour is taken) and what host memory its nodes have for saved state"
+)
+
 
 @click.group()
 def profile() -> None:
@@ -100,7 +106,7 @@ def pair(
         jobs, unknown = _candidates(config, database, file)
         rater = Rater(rules)
         lines = _groups(jobs, rater) if job_id is None else _explained(job_id, jobs, unknown, rater)
-        lines = chain(lines, map(_unmeasured, unknown.items()))
+        lines = chain(lines, map(_unmeasured, unknown.items()), [] if file else [_NOT_KNOWN])
     for line in lines:
         click.echo(line)
 
@@ -108,17 +114,21 @@ def pair(
 def _groups(jobs: Sequence[Candidate], rater: Rater) -> Iterator[str]:
     told = choose(jobs, rater)
     yield from map(in_words, told)
-    grouped = {member.job_id for verdict in told for member in verdict.members}
-    yield from (f"{job.job_id} ({job.profile.name}): alone" for job in jobs if job.job_id not in grouped)
+    grouped = {(member.job_id, member.group) for verdict in told for member in verdict.members}
+    for job in jobs:
+        if (job.job_id, job.group) not in grouped:
+            told_of = f"nobody to gain from in its group {job.group}" if job.group else "alone"
+            yield f"{job.job_id} ({job.profile.name}): {told_of}"
 
 
 def _explained(
     job_id: str, jobs: Sequence[Candidate], unknown: Mapping[str, str], rater: Rater
 ) -> Iterator[str]:
-    mine = next((job for job in jobs if job.job_id == job_id), None)
-    if mine is None:
+    mine = [job for job in jobs if job.job_id == job_id]
+    if not mine:
         raise BadArgument(_not_known(job_id, unknown))
-    yield from map(in_words, explain(mine, jobs, rater))
+    for each in mine:  # of its groups, as of trainer and samplers
+        yield from map(in_words, explain(each, jobs, rater))
 
 
 def _unmeasured(job: tuple[str, str]) -> str:
@@ -151,7 +161,11 @@ def _candidates(
             if name in known:
                 profile = replace(known[name], nodes=nodes, devices=devices)
                 slower = member.max_slowdown / 100 if member.max_slowdown >= 0 else None
-                found.append(Candidate(member.job_id, profile, account=member.account, epsilon=slower))
+                found.append(
+                    Candidate(
+                        member.job_id, profile, account=member.account, epsilon=slower, group=member.group
+                    )
+                )
             else:
                 unknown[member.job_id] = name
     return found, unknown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,9 @@ def call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     )
     store = Store(url)
     rows: list[Any] = [turn(n + 1, time.time(), "math") for n in range(6)]
-    for job, name in (("7", "math"), ("8", "math"), ("9", "new")):
-        rows += [Member(job, "g", account="ml", name=name, nodes=("n1",)), Part(job, "g", "n1", "a", (0,))]
+    for job, name, group in (("7", "math", "g"), ("8", "math", "g"), ("9", "new", "g"), ("10", "math", "h")):
+        member = Member(job, group, account="ml", name=name, nodes=("n1",))
+        rows += [member, Part(job, group, "n1", "a", (0,))]
     store.record({row_id(row): row for row in rows}, 0)
     store.close()
 
@@ -93,6 +95,45 @@ def test_pair_explains_the_partners_of_a_job_in_numbers(call: Call) -> None:
 
     assert status == 0
     assert "slowdown" in out
+
+
+def test_live_jobs_stay_in_their_groups(call: Call) -> None:
+    out = call("pair")[1].splitlines()
+    told = call("pair", "--explain", "10")[1].splitlines()
+
+    assert not [line for line in out if "10 (" in line and "saves" in line]
+    assert "10 (ml/math/-/1x1): nobody to gain from in its group h" in out
+    assert [line.partition(": no: ")[2] for line in told[:2]] == [
+        "jobs 10 and 7 run in groups h and g already",
+        "jobs 10 and 8 run in groups h and g already",
+    ]
+
+
+def test_pair_says_what_it_does_not_know_of_live_jobs_and_only_of_them(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps({"profiles": [LIGHT], "jobs": [{"job_id": "1", "profile": "light"}]}))
+
+    for arguments in (["pair"], ["pair", "--explain", "7"]):
+        last = call(*arguments)[1].splitlines()[-1]
+        assert "not known of jobs that run" in last
+        assert "time that each has left" in last
+        assert "host memory" in last
+    assert call("pair", "--jobs", str(file))[1] == "1 (light): alone\n"
+
+
+def test_a_job_with_two_groups_is_explained_in_both(call: Call, tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/site.db")
+    rows: list[Any] = []
+    for job, group in (("7", "h"), ("11", "h")):
+        member = Member(job, group, account="ml", name="math", nodes=("n1",))
+        rows += [member, Part(job, group, "n1", "a", (1,))]
+    store.record({row_id(row): row for row in rows}, 0)
+    store.close()
+
+    out = call("pair", "--explain", "7")[1]
+
+    for partner in ("8", "11"):
+        assert re.search(rf"^(7 .*\+ {partner} |{partner} .*\+ 7 ).*: saves", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("job", "why"), [("9", "nothing is known"), ("77", "takes no turns")])
