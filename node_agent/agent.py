@@ -51,6 +51,7 @@ from slurm_interleave.node_agent.snapshot_service import SnapshotService
 from slurm_interleave.node_agent.spill import RankSpill
 from slurm_interleave.node_agent.state import Job, Reservation, State
 from slurm_interleave.node_agent.users import Users
+from slurm_interleave.node_agent.waits import until_one_ends
 from slurm_interleave.node_agent.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Agent:
             who = {"node": self._config.node, "backend": self._backend.name, "port": port}
             log.info("ready", extra={**who, "pid": os.getpid()})
             self.ready.set()
-            await _until_one_ends(parts)
+            await until_one_ends(parts)
 
     @contextlib.asynccontextmanager
     async def _tcp(self) -> AsyncIterator[int]:
@@ -288,14 +289,3 @@ def _done(order: pb.Operate, result: Result) -> pb.OperationDone:
         seconds=result.seconds,
         error=result.outcome.error,
     )
-
-
-async def _until_one_ends(tasks: list[asyncio.Task[None]]) -> None:
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

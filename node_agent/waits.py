@@ -104,3 +104,15 @@ class Limit:
 
     def _cancel(self) -> None:
         self._late = self._task is not None and self._task.cancel()
+
+
+async def until_one_ends(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until one of *tasks* has ended, and end the others; raise what it raised."""
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -83,6 +83,13 @@ class DeviceBook:
                 if not queue:
                     del self._queues[device]
 
+    def release(self, key: Key, devices: Iterable[Device]) -> list[Device]:
+        """End what *key* holds of *devices*, and return that."""
+        freed = [device for device in devices if self.holders.get(device) == key]
+        for device in freed:
+            del self.holders[device]
+        return freed
+
     def queue(self, device: Device) -> Iterator[Key]:
         """Walk the queue of *device* from its head."""
         return iter(self._queues.get(device, ()))

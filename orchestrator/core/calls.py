@@ -42,7 +42,7 @@ class Calls:
         key = self._meant(job_id, group)
         if key not in self._state.members or self._state.members[key].over:
             raise NotRegistered(
-                f"job {job_id} is not registered in group {group}; submit it with --interleave-group={group}, "
+                f"job {job_id} is not registered in group {group}; submit with --interleave-group={group}, "
                 "or without Slurm: interleave register; if it was, check interleave-agent on the job's nodes"
             )
         return key

@@ -21,8 +21,7 @@ from slurm_interleave.orchestrator.core.tokens import Tokens
 from slurm_interleave.sql.rows import Key, Lease, Member, Part, Slice, Waiter
 
 OFF_DEVICE = frozenset({Context.NONE, Context.SAVED})
-# Not known to be off the device and not movable now.
-IN_MOTION = frozenset({Context.SAVING, Context.RESTORING, Context.UNKNOWN})
+IN_MOTION = frozenset({Context.SAVING, Context.RESTORING, Context.UNKNOWN})  # may be there, cannot be moved
 
 
 class State:
@@ -266,10 +265,7 @@ class State:
         self.heard.discard(key)
         self.told_at.pop(key, None)
         self.attached.drop_all(key)
-        freed = [device for device in self.devices(key) if self.book.holders.get(device) == key]
-        self.touch(freed)
-        for device in freed:
-            del self.book.holders[device]
+        self.touch(self.book.release(key, self.devices(key)))
         if state in YIELDS:
             self.yielded[key] = lease.told or lease.epoch
         self.ended.append(Ended(key, lease, at, state is SliceState.PAUSED))

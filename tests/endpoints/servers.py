@@ -21,6 +21,7 @@ class Engine:
 
     def __init__(self, device: SimDevice, size: int = 4096) -> None:
         self.calls: list[str] = []
+        self.asked = 0  # how often it was asked anything
         self.in_flight = 0
         self.queued = 0  # put in flight as soon as it serves again
         self.crashed = False
@@ -70,6 +71,7 @@ class Engine:
     def answer(self, method: str, target: str, body: dict[str, Any]) -> tuple[int, str]:
         parts = urlsplit(target)
         query = parse_qs(parts.query)
+        self.asked += 1
         detail = f"?{parts.query}" if parts.query else f" {json.dumps(body)}" if body else ""
         if method == "POST":
             self.calls.append(parts.path + detail)

@@ -52,9 +52,13 @@ async def test_servers_that_are_being_drained_serve_on_at_once(
         busy.knows_pause = False
     await tell(folder, [busy, idle])
     busy.in_flight = 3
+    told = busy.asked
     moving = asyncio.create_task(asked(orchestrator, "SNAPSHOT"))
-    await asyncio.sleep(0.1)
 
+    async def is_drained() -> bool:
+        return busy.asked > told
+
+    await eventually(is_drained)
     orchestrator.orders(cancel=pb.Cancel(job_id="17"))
     done = await moving
     busy.in_flight = 0

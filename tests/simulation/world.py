@@ -118,6 +118,7 @@ class World:
                 and call.server is server
                 and call.arrived < since
                 and not call.up.cut
+                and call.status is None  # else its time is up, and the server has seen that too
                 and key.group in acquired_by(call)
                 for call in self.net.calls
             )
