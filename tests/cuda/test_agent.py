@@ -8,12 +8,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.cuda import backend, requirements
+from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.config import AgentConfig
 from tests.cuda.conftest import running
 from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, hook, start_job
@@ -110,6 +112,30 @@ async def test_what_keeps_a_job_from_being_saved_is_told_when_it_comes_to_be(
     assert at_first == ""
     assert later == of_another == requirements.MPS.text
     assert variables == f"process {rank.pid} has NCCL_CUMEM_ENABLE=1: saving it may fail unless 0"
+
+
+async def test_helpers_are_asked_about_all_devices_at_once_while_16_jobs_are_idle_and_about_no_job(
+    stub: Stub, folder: Path, where: AgentConfig, orchestrator: FakeOrchestrator
+) -> None:
+    asked: list[str] = []
+    async with running(where) as agent:
+        for number in range(16):
+            await start_job(folder, f"idle-{number}", devices=[number % 4])
+        helpers = agent._backend._helpers
+        ask = helpers.ask
+
+        async def counted(call: str, *more: Any, **named: Any) -> Any:
+            asked.append(call)
+            return await ask(call, *more, **named)
+
+        async def has_looked_often() -> bool:
+            return len(asked) >= 20
+
+        helpers.ask = counted
+        await eventually(has_looked_often)
+
+    assert set(asked) == {"devices"}
+    assert 60 / CudaConfig().look_s <= 12  # a minute
 
 
 async def test_a_saved_job_is_saved_for_the_next_agent(
