@@ -14,6 +14,7 @@ from typing import Any
 import click
 import grpc
 
+from slurm_interleave.client.cli.run_signals import passing_on
 from slurm_interleave.client.cli.run_turns import PHASE, Turns
 from slurm_interleave.client.connect import open_channel
 from slurm_interleave.client.core.errors import BadArgument, InterleaveError
@@ -26,8 +27,6 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 _CHUNK = 1 << 16
 _CANNOT_RUN = 127
 _LAST_WORDS_S = 1.0
-# Slurm sends these to all processes of the job, the command among them.
-_LEFT_TO_IT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -44,7 +43,7 @@ def run(command: tuple[str, ...], idle_yield: float | None, own_turns: bool) -> 
 
     COMMAND begins when the job has its devices, and has them until it ends; with --idle-yield others may
     have them while it does not use them: COMMAND stands still where it needs them next, until its turn comes.
-    Under srun, all tasks of a step begin together.
+    Under srun, all tasks of a step begin together. Ctrl-C and other signals end COMMAND as without `run`.
 
     When the job was drained and is started again, COMMAND is not begun anew: its saved processes come back
     and go on. If they cannot be brought back, it says why and begins COMMAND from its start. Outside an
@@ -100,8 +99,7 @@ def _run(command: Sequence[str], mine: Interleaver, idle_s: float | None) -> int
         except OSError as error:
             click.echo(f"interleave run: {command[0]} cannot be run: {error.strerror}", err=True)
             return _CANNOT_RUN
-        _leave_signals()
-        with _turns(mine, idle_s, process.pid):
+        with passing_on(process.pid), _turns(mine, idle_s, process.pid):
             code = process.wait()
     return code if code >= 0 else 128 - code
 
@@ -139,7 +137,7 @@ def _resumed(mine: Interleaver, idle_s: float | None) -> int | None:
                 if update.WhichOneof("update") == "exit_code":
                     return int(update.exit_code)
                 back = True
-                _leave_signals()
+                turns.enter_context(passing_on(update.pid))
                 turns.enter_context(_turns(mine, idle_s, update.pid))
                 click.echo(f"interleave run: resumed, as process {update.pid}", err=True)
         except grpc.RpcError as error:
@@ -185,8 +183,3 @@ def _relay(read: int, to: int) -> None:
 def _file_of(descriptor: int) -> tuple[int, int]:
     about = os.fstat(descriptor)
     return about.st_dev, about.st_ino
-
-
-def _leave_signals() -> None:
-    for number in _LEFT_TO_IT:
-        signal.signal(number, signal.SIG_IGN)
