@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
+from tests.cli.test_run_signals import COMMAND, PROGRAM
 from tests.slurm.members import SCRIPT, SubmittedMember, eventually, slices, submit_member, violations
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -107,3 +108,21 @@ def test_the_report_finds_the_tasks_of_an_array(cluster: Cluster) -> None:
     assert reported(f"{array}_2") == [shown[1]]
     assert sorted(reported(f"{array}_[1,3]")) == sorted([shown[0], shown[2]])
     assert len(set(shown)) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [(["srun"], []), ([], ["--full"]), ([], ["--batch"])],
+    ids=["step", "all", "script-alone"],
+)
+def test_a_command_under_run_gets_each_signal_of_scancel_once(
+    cluster: Cluster, step: list[str], options: list[str]
+) -> None:
+    job = cluster.sbatch([*step, str(PROGRAM), "run", sys.executable, "-c", COMMAND])
+    for number, said in (("USR1", ["ready"]), ("INT", ["ready", "SIGUSR1"])):
+        assert eventually(lambda said=said: cluster.output(job).splitlines() == said), cluster.output(job)
+        cluster.command("scancel", *options, "-s", number, job)
+
+    assert eventually(lambda: cluster.job(job)["JobState"] == "FAILED")
+    assert cluster.output(job).splitlines()[:3] == ["ready", "SIGUSR1", "SIGINT"]
+    assert cluster.job(job)["ExitCode"].startswith("7:")
