@@ -58,13 +58,26 @@ def devices(text: str) -> list[int | str]:
 
 def ask(path: str, request: dict[str, object]) -> dict[str, object]:
     """Return the daemon's reply. Raises `OSError` and `ValueError` if there is none."""
+    until, line = time.monotonic() + _LIMIT_S, b""
     with socket.socket(socket.AF_UNIX) as link:
-        link.settimeout(_LIMIT_S)
+        link.settimeout(_left(until))
         link.connect(path)
+        link.settimeout(_left(until))
         link.sendall(json.dumps(request).encode() + b"\n")
-        with link.makefile("rb") as lines:
-            reply = json.loads(lines.readline())
-    return dict(reply)
+        while not line.endswith(b"\n"):
+            link.settimeout(_left(until))
+            if not (data := link.recv(65_536)):
+                break
+            line += data
+    return dict(json.loads(line))
+
+
+def _left(until: float) -> float:
+    """Return the seconds until then: the limit is one for all, and not for each operation."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("time is up")
+    return left
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,8 +4,11 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+
+import pytest
 
 from slurm_interleave.node_agent import hook
 from slurm_interleave.node_agent.agent import Agent
@@ -56,6 +59,48 @@ def test_a_daemon_that_does_not_answer_means_the_same_before_slurm_loses_patienc
     assert done.returncode == 1
     assert done.stderr.startswith(f"interleave-hook: job-start of job 17: {path}: no answer: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("takes_s", [0.5, 3.0])
+def test_a_daemon_that_answers_a_byte_at_a_time_has_the_limit_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_s: float
+) -> None:
+    path, now, answer = tmp_path / "agent.sock", [0.0], b'{"ok": true}\n'
+    limits = list[float]()
+
+    class Slow(socket.socket):
+        def settimeout(self, value: float | None, /) -> None:
+            limits.append(value or 0)
+            super().settimeout(value)
+
+        def recv(self, _size: int, /, _flags: int = 0) -> bytes:
+            now[0] += takes_s / len(answer)
+            return super().recv(1)
+
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(path))
+        daemon.listen()
+
+        def serve() -> None:
+            with daemon.accept()[0] as link:
+                link.recv(65_536)
+                link.sendall(answer)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        monkeypatch.setattr(hook.socket, "socket", Slow)
+        monkeypatch.setattr(hook.time, "monotonic", lambda: now[0])
+        try:
+            if takes_s < hook._LIMIT_S:
+                assert hook.ask(str(path), {}) == {"ok": True}
+            else:
+                with pytest.raises(TimeoutError, match="time is up"):
+                    hook.ask(str(path), {})
+        finally:
+            serving.join()
+
+    assert limits == sorted(limits, reverse=True)
+    assert max(limits) <= hook._LIMIT_S
 
 
 def test_it_loads_nothing_heavy() -> None:
