@@ -115,7 +115,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
 
     def _begin(self, request: v1.SnapshotRequest | v1.RestoreRequest, verb: Verb) -> str:
         job = self._find(request.job_id)
-        operation = self._operations.call(job, verb, self._movers.asked(job, request.backend_config))
+        operation = self._operations.call(job, verb, self._movers.asked(job, _config(request)))
         task = self._operations.results.get(operation)
         if task is not None:
             task.add_done_callback(lambda _: self._moved(job))
@@ -126,6 +126,16 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         if job is None or job.ended or self._only not in ("", job_id):
             raise NotRegistered(f"job {excerpt(job_id)} is not registered on this node")
         return job
+
+
+def _config(request: v1.SnapshotRequest | v1.RestoreRequest) -> v1.BackendConfig:
+    """Return what is to move the state; older clients name it by number alone. Raises `BadArgument`."""
+    named = request.backend
+    if request.backend_config.WhichOneof("backend") or named == v1.BACKEND_UNSPECIFIED:
+        return request.backend_config
+    if named != v1.BACKEND_CUDA:
+        raise BadArgument(f"backend = {named} is not known; known is {v1.BACKEND_CUDA} (BACKEND_CUDA)")
+    return v1.BackendConfig(cuda=v1.CudaBackendConfig())
 
 
 def _operation(result: Result) -> v1.GetOperationResponse:

@@ -158,6 +158,41 @@ async def test_an_application_with_state_that_no_backend_sees_counts_as_running(
     assert await states() == [v1.JOB_STATE_SAVED]
 
 
+async def test_a_request_that_says_cuda_by_number_alone_passes_the_channel_by(
+    app: App, stub: Any, device: SimDevice
+) -> None:
+    buffer = device.put(np.arange(10))
+    for call, request in ((stub.Snapshot, v1.SnapshotRequest), (stub.Restore, v1.RestoreRequest)):
+        begun = await call(request(job_id="17", backend=v1.BACKEND_CUDA))
+        done = await finished(stub, begun)
+        assert (done.status, done.error) == (v1.OPERATION_STATUS_COMPLETE, "")
+
+    assert np.array_equal(buffer.get(), np.arange(10))
+
+
+async def test_a_backend_of_the_config_counts_more_than_its_number(
+    app: App, stub: Any, device: SimDevice
+) -> None:
+    buffer = device.put(np.zeros(10))
+    config = v1.BackendConfig(app_channel=v1.AppChannelConfig())
+    request = v1.SnapshotRequest(job_id="17", backend=v1.BACKEND_CUDA, backend_config=config)
+    begun = await stub.Snapshot(request)
+    command = await app.hears()
+    buffer.free()
+    await app.answers(command)
+
+    assert (await finished(stub, begun)).status == v1.OPERATION_STATUS_COMPLETE
+
+
+async def test_a_backend_of_an_unknown_number_is_refused(app: App, stub: Any, device: SimDevice) -> None:
+    device.put(np.zeros(10))
+    request = v1.SnapshotRequest(job_id="17", backend=7)  # type: ignore[arg-type]
+    with pytest.raises(grpc.aio.AioRpcError, match="backend = 7 is not known") as caught:
+        await stub.Snapshot(request)
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_an_application_that_says_ok_but_stays_is_not_believed(
     app: App, device: SimDevice, orchestrator: FakeOrchestrator
 ) -> None:
