@@ -79,11 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print; exit 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="for a second, to see that all of it works")
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long it is watched")
     parser.add_argument("--backend", default="sim", help="[agent] backend")
     args = parser.parse_args(arguments)
     try:
-        figures = asyncio.run(measure(args.seconds, args.backend))
+        figures = asyncio.run(measure(1.0 if args.quick else args.seconds, args.backend))
     except Broken as error:
         sys.exit(f"agent: {error}")
     rss, cpu = figures["agent_rss_mib"], figures["agent_idle_cpu_percent"]
