@@ -147,26 +147,28 @@ class Calls:
         state.put_waiter(waiter, keeping)
         return first
 
-    def granted(self, key: Key, at: float) -> None:
+    def granted(self, key: Key) -> None:
         """A job has a new lease: its other waiters keep that too; one that would wait for ever is refused."""
         state, job_id = self._state, self._state.leases[key].driver or key.job_id
         for key in state.drivers.waiters_of(job_id):
             if not state.waiters[key].independent:
-                self._keep_more(key, state.leases_of(job_id), at)
+                self._keep_more(key, state.leases_of(job_id))
 
-    def _keep_more(self, key: Key, keeping: frozenset[Key], at: float) -> None:
+    def _keep_more(self, key: Key, keeping: frozenset[Key]) -> None:
         state, waiter, devices = self._state, self._state.waiters[key], self._state.claimed_devices(key)
-        try:
-            pass_by = self._waits.check(waiter.jobs[0], keeping, devices)
-        except Deadlock as error:
-            if not waiter.told:  # else nobody is there to be told
-                state.refuse(key, error)
-            return
+        pass_by = self._waits.behind(keeping)
+        closing = self._waits.cycle(waiter.jobs[0], devices, pass_by)
+        if closing is not None:
+            # Nobody calls for what a rule took, so another one of the cycle is told.
+            told = closing.waiter if waiter.told else key
+            state.refuse(told, Deadlock(closing.words))
+            if told == key:
+                return
+            pass_by = self._waits.behind(keeping)
         pass_by.pop(key, None)
         before = [other for device in devices for other in state.book.queue(device) if other in pass_by]
         if any(state.waiters[other].seq < waiter.seq for other in before):
             waiter = replace(waiter, seq=self._order.next_seq(devices, pass_by))
-            state.out.append(WakeMe(ev.Wake(at + RETURN_GRACE_S, key.job_id, key.group, waiter.seq)))
         state.put_waiter(waiter, keeping)
 
     def yield_(self, event: ev.Yield) -> None:

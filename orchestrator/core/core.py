@@ -60,7 +60,7 @@ class Core:
     def start(self, at: float) -> list[Command]:
         """Begin after a restart: waiters without a caller get a time to come back."""
         for waiter in self.state.waiters.values():
-            wake = ev.Wake(at + RETURN_GRACE_S, waiter.job_id, waiter.group, waiter.seq)
+            wake = ev.Wake(at + RETURN_GRACE_S, waiter.job_id, waiter.group, waiter.requested)
             self.state.out.append(WakeMe(wake))
         for key in self.state.leases:
             self.limits.granted(key)
@@ -146,7 +146,7 @@ class Core:
         if waiter is None:
             return
         self.state.touch(self.state.claimed_devices(key))
-        if waiter.seq == event.seq and not (self.state.attached.of(key) or waiter.told):
+        if waiter.requested == event.requested and not (self.state.attached.of(key) or waiter.told):
             self.state.refuse(key, JobEnded(f"{key}: its caller did not come back"))
 
     def _finish(self, at: float) -> list[Command]:
@@ -168,7 +168,7 @@ class Core:
         granted = self.turns.look(device, at)
         if granted is not None:
             self._told.pop(granted, None)
-            self.calls.granted(granted, at)
+            self.calls.granted(granted)
             for key in self.state.granted_with[granted]:
                 self.limits.granted(key)
                 self._absences.granted(key, at)

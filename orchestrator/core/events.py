@@ -282,7 +282,7 @@ class Wake:
     at: float
     job_id: str
     group: str
-    seq: int
+    requested: float  # when the waiter asked: a later one is not meant
 
 
 CallEvent = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
+from dataclasses import replace
 
 from slurm_interleave.orchestrator.core.book import Crowd, Device
 from slurm_interleave.orchestrator.core.line import Rank
@@ -124,4 +125,15 @@ class Order:
         taken = {waiter.seq for waiter in state.waiters.values()}
         limit = min(passed)
         below = max((seq for seq in taken if seq < limit), default=limit - SPACING)
+        if limit - below < 2:
+            self._space_out()
+            return self.next_seq(devices, pass_by)
         return (below + limit) // 2
+
+    def _space_out(self) -> None:
+        """Number all waiters anew, with room between any two."""
+        state = self._state
+        waiters = sorted(state.waiters.values(), key=lambda waiter: waiter.seq)
+        for number, waiter in enumerate(waiters, 1):
+            state.put_waiter(replace(waiter, seq=number * SPACING), state.keeping[waiter.keys[0]])
+        state.seq = len(waiters) * SPACING

@@ -154,7 +154,7 @@ class Switches:
         """Try waiter *into* again later."""
         until, waiter = at + seconds, self._state.waiters[into]
         self.not_before[into] = until
-        self._state.out.append(WakeMe(Wake(until, waiter.job_id, waiter.group, waiter.seq)))
+        self._state.out.append(WakeMe(Wake(until, waiter.job_id, waiter.group, waiter.requested)))
 
     def back_off_over(self, key: Key, at: float) -> None:
         """Let *key* try again if its time has come."""

@@ -65,7 +65,7 @@ class Turns:
         # Once, though each of its devices is looked at: each wake looks at all of them again.
         if self._state.lingers.get(key) != until:
             self._state.lingers[key] = until
-            self._state.out.append(WakeMe(Wake(until, key.job_id, key.group, waiter.seq)))
+            self._state.out.append(WakeMe(Wake(until, key.job_id, key.group, waiter.requested)))
         return True
 
     def _would_be_first(self, save: list[Spot], key: Key, back: float) -> bool:

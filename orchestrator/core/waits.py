@@ -7,12 +7,20 @@ the waiters whose job keeps it while they wait.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from slurm_interleave.client.core.errors import Deadlock
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.state import State
 from slurm_interleave.sql.rows import Key
+
+
+class Cycle(NamedTuple):
+    """Waits that would never end: *waiter* is the one that keeps what is waited for."""
+
+    waiter: Key
+    words: str
 
 
 class Waits:
@@ -49,14 +57,21 @@ class Waits:
         Raises `Deadlock`, naming the cycle, if a holder of *devices* is among those that wait for it.
         """
         reasons = self.behind(keeping) if keeping else {}
+        cycle = self.cycle(job_id, devices, reasons)
+        if cycle is not None:
+            raise Deadlock(cycle.words)
+        return reasons
+
+    def cycle(self, job_id: str, devices: Iterable[Device], reasons: Mapping[Key, Key]) -> Cycle | None:
+        """Return how a waiter of *job_id* for *devices* would wait for itself, by what `behind` returned."""
         for device in devices if reasons else ():
             holder = self._state.book.holders.get(device)
             if holder is None or holder.job_id == job_id:
                 continue
             for waiter, reason in reasons.items():
                 if holder in self._state.keeping.get(waiter, ()):
-                    raise Deadlock(_cycle(job_id, device, holder, waiter, reason, reasons))
-        return reasons
+                    return Cycle(waiter, _words(job_id, device, holder, waiter, reason, reasons))
+        return None
 
     def presses(self, keeping: Iterable[Key]) -> bool:
         """Tell whether other jobs wait for one of the leases *keeping*, which are of one job."""
@@ -79,8 +94,8 @@ class Waits:
         return later
 
 
-def _cycle(
-    job_id: str, device: Device, holder: Key, waiter: Key, reason: Key, reasons: dict[Key, Key]
+def _words(
+    job_id: str, device: Device, holder: Key, waiter: Key, reason: Key, reasons: Mapping[Key, Key]
 ) -> str:
     """Return the cycle in words, from the new waiter round to itself."""
     steps = [f"{waiter}, which waits for {reason}"]

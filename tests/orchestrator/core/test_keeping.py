@@ -201,3 +201,43 @@ def test_after_a_restart_an_acquire_is_as_independent_as_it_was(independent: boo
 
     assert after.keeping[Key("A", "sampler")] == state.keeping[Key("A", "sampler")]
     assert bool(after.keeping[Key("A", "sampler")]) is not independent
+
+
+def test_a_grant_that_closes_a_cycle_with_a_lease_that_was_taken_is_told_to_the_other_job() -> None:
+    bench = with_two_groups("A", "B", "C")
+    bench.acquire("A", "trainer")
+    bench.acquire("C", "sampler")
+    bench.acquire("B", "trainer")
+    bench.handle(ev.Revoke(bench.now, "A", "trainer"))
+    bench.settle()
+    bench.acquire("A", "sampler")
+    call = bench.acquire("B", "sampler")
+
+    bench.yield_("C", "sampler")
+    bench.settle()
+
+    assert isinstance(bench.refused[call], Deadlock)
+    bench.yield_("B", "trainer")
+    bench.settle()
+    assert bench.holders() == {("A", "trainer"), ("A", "sampler")}
+
+
+def test_however_many_pass_the_same_waiter_each_has_a_number_of_its_own() -> None:
+    many = 26
+    bench = Turns(devices=many + 1)
+    for number in range(many):
+        bench.join(f"K{number}", "trainer", (number,))
+    for job in ("H", "W", *(f"K{number}" for number in range(many))):
+        bench.join(job, "sampler", (many,))
+    bench.join("W", "trainer", tuple(range(many)))
+    bench.acquire("H", "sampler")
+    for number in range(many):
+        bench.acquire(f"K{number}", "trainer")
+    bench.acquire("W", "trainer", "sampler")
+
+    for number in range(many):
+        bench.acquire(f"K{number}", "sampler")
+
+    waiters = sorted(bench.core.state.waiters.values(), key=lambda waiter: waiter.seq)
+    assert [waiter.job_id for waiter in waiters] == [*(f"K{number}" for number in range(many)), "W"]
+    assert len({waiter.seq for waiter in waiters}) == len(waiters)

@@ -26,7 +26,7 @@ from tests.orchestrator.core.indexes import expect_true_indexes
 class Turns:
     """Keeps what the core commands; time is `now`, moved by hand."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
+    def __init__(self, rules: Rules | None = None, devices: int = 8) -> None:
         self.core = Core(Remembered(0), 1, rules or Rules())
         self.look_every, self.events = 1, 0  # events, from one look at the indexes to the next
         self.now = 1000.0
@@ -37,7 +37,7 @@ class Turns:
         self.refused: dict[int, Exception] = {}
         self.notices: list[Notice] = []
         self._calls = itertools.count(1)
-        self.handle(ev.NodeUp(self.now, "n1", (), tuple((i, 100) for i in range(8))))
+        self.handle(ev.NodeUp(self.now, "n1", (), tuple((i, 100) for i in range(devices))))
 
     def handle(self, event: ev.Event) -> Sequence[Command]:
         commands = self.core.handle(event)
