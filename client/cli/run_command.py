@@ -86,7 +86,8 @@ class _Failed(Exception):
 
 
 def _run(command: Sequence[str], mine: Interleaver, idle_s: float | None) -> int:
-    with _relayed() as (stdout, stderr):
+    # The signals are taken before there is a command, or one could end `run` and leave the command behind.
+    with _relayed() as (stdout, stderr), passing_on() as signals:
         try:
             # In a session of its own, since what is saved may not share one with what is not.
             process = subprocess.Popen(
@@ -99,7 +100,8 @@ def _run(command: Sequence[str], mine: Interleaver, idle_s: float | None) -> int
         except OSError as error:
             click.echo(f"interleave run: {command[0]} cannot be run: {error.strerror}", err=True)
             return _CANNOT_RUN
-        with passing_on(process.pid), _turns(mine, idle_s, process.pid):
+        signals.pass_to(process.pid)
+        with _turns(mine, idle_s, process.pid):
             code = process.wait()
     return code if code >= 0 else 128 - code
 
@@ -137,7 +139,7 @@ def _resumed(mine: Interleaver, idle_s: float | None) -> int | None:
                 if update.WhichOneof("update") == "exit_code":
                     return int(update.exit_code)
                 back = True
-                turns.enter_context(passing_on(update.pid))
+                turns.enter_context(passing_on()).pass_to(update.pid)
                 turns.enter_context(_turns(mine, idle_s, update.pid))
                 click.echo(f"interleave run: resumed, as process {update.pid}", err=True)
         except grpc.RpcError as error:

@@ -13,28 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from lab.processes import wait_until
-
 PROGRAM = Path(sys.executable).with_name("interleave")
-# Says each signal that it gets, and ends by the second.
+SIGNALS = ["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
+# Says each signal that it gets, and ends by so many.
 COMMAND = """
-import signal
-numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+import signal, sys
+numbers = [getattr(signal, name) for name in sys.argv[2:]]
 signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 print("ready", flush=True)
-for _ in range(2):
+for _ in range(int(sys.argv[1])):
     print(signal.sigwait(numbers).name, flush=True)
 raise SystemExit(7)
 """
 
 
 @contextmanager
-def running(*argv: str) -> Iterator[subprocess.Popen[str]]:
-    command = [*argv, str(PROGRAM), "run", sys.executable, "-c", COMMAND]
+def running(*argv: str, signals: int = 2) -> Iterator[subprocess.Popen[str]]:
+    command = [*argv, str(PROGRAM), "run", sys.executable, "-c", COMMAND, str(signals), *SIGNALS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert said(process) == "ready"
-            assert wait_until(lambda: len(witnesses(process.pid)) == 1, 30)
             yield process
         finally:
             for pid in reversed(tree(process.pid)):
@@ -56,11 +54,17 @@ def tree(pid: int) -> list[int]:
     return [pid, *(below for part in parts for child in part.split() for below in tree(int(child)))]
 
 
-def witnesses(pid: int) -> list[int]:
-    return [one for one in tree(pid) if b"read -r" in Path(f"/proc/{one}/cmdline").read_bytes()]
+def witness_of(pid: int) -> int:
+    [one] = [one for one in tree(pid) if b"run_witness.py" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    return one
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"])
+def send_to_all(process: subprocess.Popen[str], name: str) -> None:
+    for pid in tree(process.pid):
+        os.kill(pid, getattr(signal, name))
+
+
+@pytest.mark.parametrize("name", SIGNALS)
 def test_what_run_alone_is_sent_its_command_gets_once(name: str) -> None:
     with running() as process:
         os.killpg(process.pid, getattr(signal, name))  # as a terminal does
@@ -71,16 +75,66 @@ def test_what_run_alone_is_sent_its_command_gets_once(name: str) -> None:
         assert process.wait(30) == 7
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("name", SIGNALS)
 def test_what_all_processes_are_sent_its_command_gets_once(name: str) -> None:
     with running() as process:
-        for pid in tree(process.pid):
-            os.kill(pid, getattr(signal, name))
+        send_to_all(process, name)
         assert said(process) == name
-        os.kill(process.pid, signal.SIGINT)  # which would come behind the same again
+        other = "SIGINT" if name != "SIGINT" else "SIGQUIT"
+        os.kill(process.pid, getattr(signal, other))  # which would come behind the same again
+
+        assert said(process) == other
+        assert process.wait(30) == 7
+
+
+def test_signals_that_all_processes_are_sent_one_upon_the_other_the_command_gets_once_each() -> None:
+    with running(signals=4) as process:
+        for name in ("SIGUSR1", "SIGUSR2", "SIGTERM"):
+            send_to_all(process, name)
+        assert sorted(said(process) for _ in range(3)) == ["SIGTERM", "SIGUSR1", "SIGUSR2"]
+        os.kill(process.pid, signal.SIGINT)
 
         assert said(process) == "SIGINT"
         assert process.wait(30) == 7
+
+
+def test_a_signal_is_passed_on_after_all_were_sent_another_and_when_the_witness_is_no_more() -> None:
+    with running(signals=3) as process:
+        send_to_all(process, "SIGUSR1")
+        assert said(process) == "SIGUSR1"
+        os.kill(process.pid, signal.SIGUSR2)
+        assert said(process) == "SIGUSR2"
+        os.kill(witness_of(process.pid), signal.SIGKILL)
+        os.kill(process.pid, signal.SIGTERM)
+
+        assert said(process) == "SIGTERM"
+        assert process.wait(30) == 7
+
+
+def test_a_signal_from_before_there_is_a_command_is_passed_on_to_it() -> None:
+    program = (
+        "import os, signal, subprocess\n"
+        "from slurm_interleave.client.cli.run_signals import passing_on\n"
+        "with passing_on() as signals:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    command = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "    signals.pass_to(command.pid)\n"
+        "    print(command.wait())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=90, check=True
+    )
+
+    assert int(done.stdout) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["TERM", "QUIT"])
+def test_a_signal_at_once_when_the_command_begins_does_not_end_run_without_it(name: str) -> None:
+    done = subprocess.run(
+        [PROGRAM, "run", "sh", "-c", f"kill -{name} $PPID; exec sleep 60"], timeout=90, check=False
+    )
+
+    assert done.returncode == 128 + getattr(signal, f"SIG{name}")
 
 
 def test_a_command_without_a_handler_ends_by_the_signal_and_run_says_so() -> None:
@@ -98,14 +152,26 @@ def test_a_signal_that_was_ignored_before_is_not_passed_on() -> None:
         assert said(process) == "SIGUSR1"
 
 
-def test_nothing_of_ours_is_left_when_run_is_killed() -> None:
+def test_nothing_is_left_when_run_is_killed() -> None:
     with running() as process:
-        [witness] = witnesses(process.pid)
-        [command] = set(tree(process.pid)) - {witness, process.pid}
-        end = os.pidfd_open(witness)
+        pids = set(tree(process.pid)) - {process.pid}
+        assert len(pids) == 2  # the witness and the command
+        ends = [os.pidfd_open(pid) for pid in pids]
         process.kill()
         try:
-            assert select.select([end], [], [], 30)[0]
+            for end in ends:
+                assert select.select([end], [], [], 30)[0]
         finally:
-            os.close(end)
-            os.kill(command, signal.SIGKILL)
+            for end in ends:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(end, signal.SIGKILL)
+                os.close(end)
+
+
+def test_a_witness_ends_with_run_and_what_the_command_left_goes_on() -> None:
+    leaves = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid)"
+    done = subprocess.run(
+        [PROGRAM, "run", sys.executable, "-c", leaves], stdout=subprocess.PIPE, timeout=60, check=True
+    )
+
+    os.kill(int(done.stdout), signal.SIGKILL)  # raises if it is no more
