@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from slurm_interleave.client.core.errors import SlurmFailed
 
+# What a user has set for these commands in his shell: squeue would leave jobs out, or ask another cluster.
+_FILTERS = ("SQUEUE_", "SINFO_", "SCONTROL_", "SACCT_", "SLURM_CLUSTERS")
+
 
 class SlurmLate(SlurmFailed):
     """It gave no answer in time; what it was to do may be done."""
@@ -20,15 +23,18 @@ async def run_slurm(
 ) -> str:
     """Return the output of *argv*, run on the input *text* with *env* added to the environment.
 
+    Of the environment, what would filter or format the answer is left out.
+
     Raises `SlurmFailed` with its error text, `SlurmLate`, and `OSError` where there is no such program.
     """
     command = " ".join(argv[:3])
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(_FILTERS)}
     process = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.PIPE if text else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(env or {})},
+        env={**plain, **(env or {})},
     )
     try:
         out, err = await asyncio.wait_for(process.communicate(text.encode() or None), timeout_s)

@@ -35,10 +35,10 @@ class SlurmCommands:
         self._json = ""  # how squeue is asked for it, once that is known
 
     async def jobs(self) -> list[SlurmJob]:
-        """Return all jobs that slurmctld knows."""
+        """Return all jobs that slurmctld knows, those of hidden partitions too."""
         try:
             self._json = self._json or _json_option(await self._run("squeue", "--version"))
-            return parse_squeue(await self._run("squeue", self._json))
+            return parse_squeue(await self._run("squeue", self._json, "--all"))
         except SlurmFailed:
             self._json = ""  # another release may have been installed
             raise

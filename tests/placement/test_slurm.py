@@ -92,7 +92,7 @@ async def test_the_queue_is_asked_for_in_one_form_of_all_releases_that_have_it(
     commands = SlurmCommands()
 
     assert [await commands.jobs(), await commands.jobs()] == [[], []]
-    assert (programs / "seen").read_text().split() == [asked, asked]
+    assert (programs / "seen").read_text().split() == [asked, "--all", asked, "--all"]
 
 
 async def test_after_a_failure_squeue_is_asked_for_its_release_again(programs: Path) -> None:
@@ -101,7 +101,7 @@ async def test_after_a_failure_squeue_is_asked_for_its_release_again(programs: P
         '[ $1 = --version ] && echo slurm 24.11.5 && exit; [ "$1" = --json ] && exit 0; exit 1',
     )
     commands = SlurmCommands()
-    with pytest.raises(SlurmFailed, match=r"squeue --json=v0\.0\.42: exit code 1"):
+    with pytest.raises(SlurmFailed, match=r"squeue --json=v0\.0\.42 --all: exit code 1"):
         await commands.jobs()
 
     put(programs / "squeue", "[ $1 = --version ] && echo slurm 26.11.0 && exit; echo '{\"jobs\": []}'")
@@ -117,6 +117,22 @@ async def test_a_job_is_found_by_its_id(programs: Path, release: str) -> None:
     assert [await SlurmCommands().job(job.job_id) for job in known] == known
     with pytest.raises(SlurmFailed, match="job 999 is not known"):
         await SlurmCommands().job("999")
+
+
+@pytest.mark.parametrize(
+    "name", ["SQUEUE_USERS", "SQUEUE_STATES", "SLURM_CLUSTERS", "SINFO_ALL", "SCONTROL_ALL"]
+)
+async def test_what_the_environment_would_filter_by_does_not_reach_slurms_commands(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    put(programs / "sinfo", f"env > {programs}/env")
+    await SlurmCommands().node_states()
+
+    seen = (programs / "env").read_text().splitlines()
+    assert "SLURM_CONF=/etc/slurm.conf" in seen
+    assert not [line for line in seen if line.startswith(f"{name}=")]
 
 
 async def test_reservations_are_read_with_their_nodes(programs: Path) -> None:
