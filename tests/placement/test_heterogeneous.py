@@ -97,3 +97,20 @@ async def test_a_crash_between_any_two_steps_is_repaired_by_the_next_round(dies_
 
     assert {job: place.nodes for job, place in world.book.kept.items()} == {"1": ("n1",), "2": ("n2",)}
     assert all(job.started for job in world.slurm.queue.values())
+
+
+async def test_a_first_component_is_kept_off_a_node_that_joins_and_is_held_for_that_once() -> None:
+    world = World(N1, N2)
+    world.slurm.submit_parts(("1", "train"), ("2", "sample"))
+    await world.helper.round()
+    for job_id in ("1", "2"):
+        world.slurm.put_back(job_id)
+    world.slurm.nodes |= {"n3"}
+
+    for _ in range(4):
+        await world.helper.round()
+        await world.helper.round()
+        world.slurm.put_back("1")
+
+    assert world.slurm.queue["1"].excluded == ("n2", "n3")
+    assert [step for step in world.steps.done if step.startswith("hold")] == ["hold 1"]
