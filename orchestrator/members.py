@@ -21,20 +21,39 @@ class RegisteredMembers:
     def __init__(self, arbiter: Arbiter) -> None:
         self._arbiter = arbiter
         self._unlisted: dict[str, float] = {}  # since when Slurm has no run of them
+        self._hidden: set[str] = set()  # that run all the same
 
-    def listed(self, queue: Sequence[SlurmJob]) -> None:
-        """End what had no run in the whole *queue*, nor in the one before.
+    def listed(self, queue: Sequence[SlurmJob]) -> list[str]:
+        """End what waits or is over in the whole *queue* and had no run in the one before.
 
-        Each was read a moment ago: whoever was registered at the first look would be in the second.
+        Each was read a moment ago: whoever was registered at the first look would be in the second. Return
+        what both lack: a job that is hidden lives, and to end it cannot be undone, so it is asked for.
         """
         now = self._arbiter.now()
         runs = {job.job_id for job in queue if not (job.finished or job.pending)}
         before, self._unlisted = self._unlisted, {}
         for job_id in self._live() - runs:
-            since = self._unlisted[job_id] = before.get(job_id, now)
-            if job_id in before:
-                self._arbiter.post(ev.JobOver(now, job_id, since))
-        for job_id in before.keys() & self._unlisted.keys() - self._live():
+            self._unlisted[job_id] = before.get(job_id, now)
+        twice = before.keys() & self._unlisted.keys()
+        idle = {job.job_id for job in queue} & twice
+        for job_id in idle:
+            self._end(job_id)
+        return sorted(twice - idle)
+
+    def answered(self, job_id: str, runs: bool) -> None:
+        """Take what slurmctld says of a job that was asked for; one that runs is looked for anew."""
+        if not runs:
+            self._end(job_id)
+            return
+        self._unlisted.pop(job_id, None)
+        if job_id not in self._hidden:
+            log.warning("job.hidden", extra={"job": job_id, "reason": "it runs, but Slurm's list lacks it"})
+        self._hidden = self._hidden & self._live() | {job_id}
+
+    def _end(self, job_id: str) -> None:
+        since = self._unlisted.pop(job_id)  # a run that began later is looked for anew
+        self._arbiter.post(ev.JobOver(self._arbiter.now(), job_id, since))
+        if job_id not in self._live():
             log.warning("job.over", extra={"job": job_id, "reason": "Slurm has no run of it"})
 
     def _live(self) -> set[str]:

@@ -89,7 +89,7 @@ class PlacementHelper:
         book = {placement.job_id: placement for placement in await self._book.placements()}
         queue = await self._slurm.jobs()
         jobs = self._ours(queue)
-        self._members.listed(queue)
+        await self._ask_for(self._members.listed(queue))
         self._members.heard([job for job, _ in jobs.values()])
         for job_id in [job_id for job_id in book if job_id not in jobs]:
             self._over(book[job_id], queue)
@@ -109,6 +109,15 @@ class PlacementHelper:
             else:
                 await self._recover(job, comment, book)
         await self._place_waiting(jobs, book, lost, shut, todo)
+
+    async def _ask_for(self, missing: Sequence[str]) -> None:
+        """Ask for jobs that the queue lacks. Without an answer none ends, and the next round asks again."""
+        try:
+            for job_id in missing:
+                self._members.answered(job_id, await self._slurm.runs(job_id))
+            self._reports.forget("missing")
+        except SlurmFailed as error:
+            self._reports.failed("slurm.unreachable", "missing", error)
 
     async def _place_waiting(
         self,
@@ -172,7 +181,7 @@ class PlacementHelper:
                 comment = parse_comment(job.admin_comment)
                 if comment and not job.finished:
                     found[job.job_id] = (job, comment)
-        self._reports.forget_all_but({job.job_id for job in queue} | {"squeue", "gres"})
+        self._reports.forget_all_but({job.job_id for job in queue} | {"squeue", "gres", "missing"})
         return found
 
     async def _requeue_faulted(self, jobs: Iterable[SlurmJob]) -> None:

@@ -42,8 +42,14 @@ class Fleet(Protocol):
 class Members(Protocol):
     """The jobs that take turns now."""
 
-    def listed(self, queue: Sequence[SlurmJob]) -> None:
-        """Take all that slurmctld knows: a job that two looks in a row find no run of is over."""
+    def listed(self, queue: Sequence[SlurmJob]) -> list[str]:
+        """Take all that slurmctld knows; a job that waits or is over there in two looks in a row is over.
+
+        Return the jobs that two looks in a row lack: they may only be hidden, so each is to be asked for.
+        """
+
+    def answered(self, job_id: str, runs: bool) -> None:
+        """Take what slurmctld says of one of these; with no run, it is over."""
 
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         """Take what Slurm says of interleaved jobs that are not over; others of them are unknown here."""
@@ -75,6 +81,9 @@ class Slurm(Protocol):
 
     async def job(self, job_id: str) -> SlurmJob:
         """Return one job, or the record of an array."""
+
+    async def runs(self, job_id: str) -> bool:
+        """Tell whether a job has nodes, asked for alone; False only if slurmctld says that it has none."""
 
     async def update(self, updates: Sequence[Update]) -> Mapping[str, SlurmFailed]:
         """Change jobs, each once or more often; return, by name, why that failed. Raises nothing."""

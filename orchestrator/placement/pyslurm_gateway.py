@@ -19,7 +19,8 @@ class Pyslurm:
 
     pyslurm 25.11 changes jobs by number alone, so a task of an array and the first component of a
     heterogeneous job are left to the commands. So are an empty list of nodes, which it leaves out of the
-    request, a number of nodes, and the GRES in use, which it has by accounting's TRES and not by type.
+    request, a number of nodes, and the GRES in use, which it has by accounting's TRES and not by type; and
+    the question after one job, which it asks without SHOW_ALL.
     """
 
     def __init__(self, worker: Worker, commands: SlurmCommands) -> None:
@@ -34,6 +35,10 @@ class Pyslurm:
         if not job_id.isdecimal():
             return await self._commands.job(job_id)
         return _job(await self._worker.ask("job", int(job_id)))
+
+    async def runs(self, job_id: str) -> bool:
+        """Tell whether a job has nodes, asked for alone; False only if slurmctld says that it has none."""
+        return await self._commands.runs(job_id)
 
     async def update(self, updates: Sequence[Update]) -> dict[str, SlurmFailed]:
         """Change jobs, each once; return, by name, why that failed. Raises nothing."""

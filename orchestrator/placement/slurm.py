@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -10,12 +11,15 @@ from slurm_interleave.client.core.slurm_command import parse_release, run_slurm
 from slurm_interleave.orchestrator.placement.ports import Update
 from slurm_interleave.orchestrator.placement.reservations import Reservation, parse_reservations
 from slurm_interleave.orchestrator.placement.scontrol import Change, change
-from slurm_interleave.orchestrator.placement.squeue import SlurmJob, parse_squeue
+from slurm_interleave.orchestrator.placement.squeue import SlurmJob, has_run, parse_squeue
 from slurm_interleave.orchestrator.placement.traits import Traits, parse_traits
 
 _NODE, _USED = re.compile(r"NodeName=(\S+)"), re.compile(r"\bGresUsed=(\S+)")
 _TYPED = re.compile(r"(?:^|,)(\w+:[\w.-]+):(\d+)")
 _SLURMDBD = re.compile(r"^AccountingStorageType\s*=\s*accounting_storage/slurmdbd\s*$", re.MULTILINE)
+_NO_SUCH_JOB = "Invalid job id specified"
+_PRIVATE_JOBS = re.compile(r"^PrivateData\s*=.*\b(?:jobs|all)\b", re.MULTILINE)
+_SLURM_USER = re.compile(r"^SlurmUser\s*=.*\((\d+)\)", re.MULTILINE)
 # How much squeue writes of the task numbers of an array: all. And scontrol's input is typed by nobody.
 _ENV = {"SLURM_BITSTR_LEN": "0", "INPUTRC": "/dev/null"}
 # The one data_parser that 24.11 to 26.05 all have; 22.05 has none, and 26.11 drops this one.
@@ -50,6 +54,19 @@ class SlurmCommands:
         if not found:
             raise SlurmFailed(f"squeue: job {job_id} is not known to slurmctld")
         return found[0]
+
+    async def runs(self, job_id: str) -> bool:
+        """Tell whether a job has nodes, asked for alone; False only if slurmctld says that it has none."""
+        try:
+            return has_run(await self._run("scontrol", "--all", "--oneliner", "show", "job", job_id), job_id)
+        except SlurmFailed as error:
+            if _NO_SUCH_JOB not in str(error):
+                raise
+        # slurmctld calls a job invalid that it hides, which it does from nobody but these two for sure.
+        config = await self._run("scontrol", "show", "config")
+        if _PRIVATE_JOBS.search(config) and os.getuid() not in (0, *map(int, _SLURM_USER.findall(config))):
+            raise SlurmFailed(f"job {job_id}: PrivateData=jobs may hide it; run as SlurmUser to be sure")
+        return False
 
     async def update(self, updates: Sequence[Update]) -> dict[str, SlurmFailed]:
         """Change jobs, each once or more often; return, by name, why that failed. Raises nothing."""

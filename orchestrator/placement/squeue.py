@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -115,6 +116,13 @@ def parse_squeue(text: str) -> list[SlurmJob]:
         return [_job(record) for record in jobs]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SlurmFailed(f"squeue --json: unknown form: {type(error).__name__}: {error}") from error
+
+
+def has_run(text: str, job_id: str) -> bool:
+    """Tell from `scontrol --oneliner show job` whether *job_id* has nodes; in doubt it has."""
+    lines = [line for line in text.splitlines() if line.startswith(f"JobId={job_id} ")]
+    states = {state for line in lines for state in re.findall(r"\bJobState=(\w+)", line)}
+    return not states or not states <= _FINISHED | {"PENDING"}
 
 
 def _describe(errors: list[Any]) -> str:

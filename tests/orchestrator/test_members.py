@@ -153,9 +153,11 @@ async def test_a_holder_whose_node_is_away_is_over_when_slurm_has_no_run_of_it_t
         return not state.nodes_up
 
     await eventually(away)
-    members.listed(queue)
+    assert members.listed(queue) == []
     assert set(state.leases) == {Key("17", "demo")}
-    members.listed(queue)
+    for job_id in members.listed(queue):
+        assert set(state.leases) == {Key("17", "demo")}
+        members.answered(job_id, runs=False)
     assert not state.leases
     assert "17" not in state.jobs
 
@@ -165,7 +167,7 @@ async def test_a_job_that_is_there_again_at_the_second_look_goes_on(
 ) -> None:
     await client.granted("17")
     for queue in ([], [JOB], [], [JOB]):
-        members.listed(queue)
+        assert members.listed(queue) == []
 
     assert set(orchestrator.arbiter.core.state.leases) == {Key("17", "demo")}
 
@@ -199,8 +201,9 @@ async def test_a_run_that_began_after_the_first_look_is_not_ended(
     await n1.start("17", started=orchestrator.arbiter.now() + 60)
     await client.granted("17")
     members = RegisteredMembers(orchestrator.arbiter)
-    for _ in range(3):
-        members.listed([])
+    for _ in range(4):
+        for job_id in members.listed([]):
+            members.answered(job_id, runs=False)
 
     assert set(orchestrator.arbiter.core.state.leases) == {Key("17", "demo")}
 
@@ -221,4 +224,31 @@ async def test_a_job_goes_on_whose_comment_somebody_broke_and_ends_when_it_leave
     del world.slurm.queue["17"]
     for _ in range(2):
         await helper.round()
+    assert not leases
+
+
+async def test_a_job_that_the_queue_hides_is_ended_only_when_slurm_says_of_it_alone_that_it_is_gone(
+    orchestrator: Orchestrator,
+    members: RegisteredMembers,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.members = members  # type: ignore[assignment]
+    world.slurm.queue["17"] = JOB
+    world.slurm.hidden = {"17"}
+    helper, leases = world.new_helper(), orchestrator.arbiter.core.state.leases
+    await client.granted("17")
+
+    for _ in range(5):
+        await helper.round()
+    assert set(leases) == {Key("17", "demo")}
+    assert [record.message for record in caplog.records].count("job.hidden") == 1
+    world.slurm.silent = True
+    del world.slurm.queue["17"]
+    for _ in range(5):
+        await helper.round()
+    assert set(leases) == {Key("17", "demo")}
+    world.slurm.silent = False
+    await helper.round()
     assert not leases

@@ -48,7 +48,8 @@ class FakeSlurm:
         self.steps, self.nodes = steps or Steps(), frozenset(nodes)
         self.queue: dict[str, SlurmJob] = {}
         self.pins: dict[str, Pin] = {}
-        self.down = False
+        self.down = self.silent = False
+        self.hidden: set[str] = set()
         self.nodes_down: set[str] = set()
         self.other_states: dict[str, str] = {}
         self.asked, self.released = asyncio.Event(), asyncio.Event()
@@ -89,7 +90,13 @@ class FakeSlurm:
         self.asked.set()
         if self.down:
             raise SlurmFailed("squeue --json reports: Failed while looking for jobs")
-        return list(self.queue.values())
+        return [job for job in self.queue.values() if job.job_id not in self.hidden]
+
+    async def runs(self, job_id: str) -> bool:
+        if self.silent:
+            raise SlurmFailed("scontrol --oneliner show: no answer within 10 s; is slurmctld up?")
+        job = self.queue.get(job_id)
+        return job is not None and not (job.finished or job.pending)
 
     async def update(self, updates: Sequence[Update]) -> dict[str, SlurmFailed]:
         failed: dict[str, SlurmFailed] = {}
@@ -226,8 +233,11 @@ class FakeMembers:
         self.known: dict[str, SlurmJob] = {}
         self.faults: dict[str, str] = {}
 
-    def listed(self, queue: Sequence[SlurmJob]) -> None:
-        pass
+    def listed(self, _queue: Sequence[SlurmJob]) -> list[str]:
+        return []
+
+    def answered(self, job_id: str, _runs: bool) -> None:
+        raise AssertionError(f"nobody asked for {job_id}")
 
     def heard(self, jobs: Sequence[SlurmJob]) -> None:
         self.known = {job.job_id: job for job in jobs}

@@ -135,6 +135,60 @@ async def test_what_the_environment_would_filter_by_does_not_reach_slurms_comman
     assert not [line for line in seen if line.startswith(f"{name}=")]
 
 
+_TASKS = "JobId=18 ArrayJobId=17 JobName=a JobState=RUNNING\nJobId=17 ArrayJobId=17 JobName=a JobState={}"
+_INVALID = "slurm_load_jobs error: Invalid job id specified"
+
+
+@pytest.mark.parametrize(
+    ("answer", "runs"),
+    [
+        ("JobId=17 JobName=a JobState=RUNNING Reason=None", True),
+        ("JobId=17 JobName=a JobState=SUSPENDED Reason=None", True),
+        ("JobId=17 JobName=a JobState=COMPLETING Reason=None", True),
+        ("JobId=17 JobName=a JobState=PENDING Reason=None", False),
+        ("JobId=17 JobName=a JobState=COMPLETED Reason=None", False),
+        ("JobId=17 JobName=JobState=COMPLETED JobState=RUNNING", True),
+        (_TASKS.format("COMPLETED"), False),
+        (_TASKS.format("RUNNING"), True),
+        ("JobId=170 JobName=a JobState=COMPLETED", True),
+        ("", True),
+    ],
+)
+async def test_a_job_asked_for_alone_has_no_run_only_if_slurmctld_says_so(
+    programs: Path, answer: str, runs: bool
+) -> None:
+    (programs / "answer").write_text(answer)
+    put(programs / "scontrol", f'echo "$@" > {programs}/seen; cat {programs}/answer')
+
+    assert await SlurmCommands().runs("17") == runs
+    assert (programs / "seen").read_text().split() == ["--all", "--oneliner", "show", "job", "17"]
+
+
+@pytest.mark.parametrize("private", ["none", "jobs,usage"])
+async def test_an_invalid_id_is_no_run_unless_the_job_may_be_hidden_from_us(
+    programs: Path, private: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = f'echo "PrivateData = {private}"; echo "SlurmUser = slurm(64030)"'
+    put(programs / "scontrol", f'[ "$2" = config ] && {{ {config}; exit; }}; echo "{_INVALID}" >&2; exit 1')
+
+    for uid in (0, 64030):
+        monkeypatch.setattr("os.getuid", lambda uid=uid: uid)
+        assert not await SlurmCommands().runs("17")
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    if private == "none":
+        assert not await SlurmCommands().runs("17")
+    else:
+        with pytest.raises(SlurmFailed, match="PrivateData=jobs may hide it"):
+            await SlurmCommands().runs("17")
+
+
+async def test_another_failure_says_nothing_of_a_run(programs: Path) -> None:
+    put(programs / "scontrol", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+
+    with pytest.raises(SlurmFailed, match="Unable to contact"):
+        await SlurmCommands().runs("17")
+
+
 async def test_reservations_are_read_with_their_nodes(programs: Path) -> None:
     put(
         programs / "scontrol",

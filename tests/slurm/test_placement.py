@@ -168,6 +168,29 @@ def test_of_many_changes_by_one_scontrol_each_is_made_or_refused_for_itself(
     assert asyncio.run(slurm.release(jobs)) == {}
 
 
+def test_a_job_of_a_hidden_partition_is_listed_and_only_slurms_own_word_says_that_it_has_no_run(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    monkeypatch.setenv("SQUEUE_STATES", "SUSPENDED")
+    slurm = SlurmCommands(timeout_s=60)
+    job, waits = cluster.sbatch(["sleep", "300"]), cluster.sbatch(["true"], options=["--hold"])
+    cluster.wait(job, "RUNNING")
+    partition = f"PartitionName={cluster.job(job)['Partition']}"
+    cluster.command("scontrol", "update", partition, "Hidden=YES")
+    try:
+        listed = {one.job_id for one in asyncio.run(slurm.jobs())}
+        runs = {name: asyncio.run(slurm.runs(name)) for name in (job, waits, "99999")}
+    finally:
+        cluster.command("scontrol", "update", partition, "Hidden=NO")
+        cluster.scancel(job, waits)
+    cluster.wait(job, "CANCELLED")
+
+    assert {job, waits} <= listed
+    assert runs == {job: True, waits: False, "99999": False}
+    assert not asyncio.run(slurm.runs(job))
+
+
 def updated(cluster: Cluster, job: str, *changes: str) -> bool:
     """Change a job; false where Slurm says "temporarily unavailable", as 26.05 does at the first try."""
     with contextlib.suppress(LabError):
