@@ -89,10 +89,15 @@ class Waiter:
         others = (name.rpartition("/") for name in self.also)
         return Key(self.job_id, self.group), *(Key(job or self.job_id, group) for job, _, group in others)
 
+    @property
+    def asker(self) -> str:
+        """The job that asks: itself, or its driver."""
+        return self.driver or self.job_id
+
     @cached_property
     def jobs(self) -> tuple[str, ...]:
         """The jobs whose members these are, and first the one that asks."""
-        return tuple(dict.fromkeys((self.driver or self.job_id, *(key.job_id for key in self.keys))))
+        return tuple(dict.fromkeys((self.asker, *(key.job_id for key in self.keys))))
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,11 @@ class Lease:
     heard_by: str = ""  # the acquire, by its name, that was told of it last; empty: it has none
     alone: bool = False  # no other was told of it
     driver: str = ""  # the component of the same heterogeneous job that has asked; empty: the job itself
+
+    @property
+    def asker(self) -> str:
+        """The job that has asked, and yields: itself, or its driver."""
+        return self.driver or self.job_id
 
     @property
     def known(self) -> tuple[int, ...]:

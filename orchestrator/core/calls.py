@@ -149,10 +149,10 @@ class Calls:
 
     def granted(self, key: Key) -> None:
         """A job has a new lease: its other waiters keep that too; one that would wait for ever is refused."""
-        state, job_id = self._state, self._state.leases[key].driver or key.job_id
-        for key in state.drivers.waiters_of(job_id):
-            if not state.waiters[key].independent:
-                self._keep_more(key, state.leases_of(job_id))
+        state, job_id = self._state, self._state.leases[key].asker
+        for waiter in state.drivers.waiters_of(job_id):
+            if not state.waiters[waiter].independent:
+                self._keep_more(waiter, state.leases_of(job_id))
 
     def _keep_more(self, key: Key, keeping: frozenset[Key]) -> None:
         state, waiter, devices = self._state, self._state.waiters[key], self._state.claimed_devices(key)

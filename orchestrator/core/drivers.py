@@ -31,14 +31,14 @@ class Drivers:
 
     def asks(self, key: Key, waiter: Waiter) -> None:
         """Take a waiter."""
-        self._waiters.setdefault(waiter.jobs[0], {})[key] = None
+        self._waiters.setdefault(waiter.asker, {})[key] = None
 
     def asks_no_more(self, key: Key, waiter: Waiter) -> None:
         """Forget a waiter."""
-        waiters = self._waiters[waiter.jobs[0]]
+        waiters = self._waiters[waiter.asker]
         del waiters[key]
         if not waiters:
-            del self._waiters[waiter.jobs[0]]
+            del self._waiters[waiter.asker]
 
     def put(self, key: Key, lease: Lease) -> None:
         """Take a new lease of *key*."""

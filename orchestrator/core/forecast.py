@@ -83,9 +83,9 @@ class Forecast:
     def _of_queue(
         self, devices: Crowd, wanted: Collection[Key], at: float, most: int | None
     ) -> Iterator[tuple[Key, float]]:
-        left, keys, stopped = set(wanted), dict[Key, None](), self._state.pauses.jobs
+        left, keys, state = set(wanted), dict[Key, None](), self._state
         for key, _ in self._order.walk(devices, at):
-            if key.job_id not in stopped:
+            if not state.pauses.stopped(state.waiters[key].jobs):
                 keys[key] = None
             left.discard(key)
             if not left or len(keys) == most:
@@ -102,7 +102,7 @@ class Forecast:
     def _rest_s(self, holder: Key, at: float) -> float:
         """Return how long *holder* will hold from now on."""
         lease, state = self._state.leases[holder], self._state
-        if holder.job_id in state.pauses.jobs or state.members[holder].fault:
+        if state.pauses.stopped((holder.job_id, lease.asker)) or state.members[holder].fault:
             return NOT_KNOWN
         held_s = self._habits.held_before_s(holder) + at - lease.granted
         return _rest_s(self._habits.hold(holder, lease.phase), held_s)

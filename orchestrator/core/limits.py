@@ -36,11 +36,12 @@ class Limits:
 
     def queued(self, waiter: Key, at: float) -> None:
         """Somebody waits now: tell the holders, and ask those who hold too long already."""
-        holders = [self._state.book.holders.get(device) for device in self._state.claimed_devices(waiter)]
+        state, asker = self._state, self._state.waiters[waiter].asker
+        holders = [state.book.holders.get(device) for device in state.claimed_devices(waiter)]
         for holder in dict.fromkeys(holders):
-            if holder is not None and holder.job_id != waiter.job_id:
-                self._state.out.append(Notice(holder, self._state.book.depth(self._state.devices(holder))))
-                self.check(holder, self._state.leases[holder].epoch, at)
+            if holder is not None and state.leases[holder].asker != asker:
+                state.out.append(Notice(holder, state.book.depth(state.devices(holder))))
+                self.check(holder, state.leases[holder].epoch, at)
 
     def check(self, key: Key, epoch: int, at: float) -> None:
         """Ask the holder to yield if it holds too long while others wait, or take the lease back."""
@@ -59,8 +60,8 @@ class Limits:
                 WakeMe(HoldCheck(by, key.job_id, key.group, epoch)),
             ]
             state.note("lease.overdue", key, f"held {at - lease.granted:.0f} s while {waiting} wait")
-        # A suspended job cannot hear that it is asked.
-        if self._rules.force and (at >= by or key.job_id in state.pauses.suspended):
+        # Who is suspended cannot hear that it is asked.
+        if self._rules.force and (at >= by or lease.asker in state.pauses.suspended):
             self.revoke(key, at)
 
     def revoke(self, key: Key, at: float) -> None:
@@ -73,7 +74,7 @@ class Limits:
             raise NotTheHolder(f"{key} holds no devices, so there is nothing to take back")
         state.end_lease(key, SliceState.REVOKED, at)
         # Behind those that wait, but for those that wait for what its job keeps meanwhile.
-        keeping = state.leases_of(lease.driver or key.job_id)
+        keeping = state.leases_of(lease.asker)
         seq = self._order.next_seq(state.devices(key), self._waits.behind(keeping))
         told = lease.told or lease.epoch
         waiter = Waiter(*key, seq, lease.phase, at, (), told, driver=lease.driver)

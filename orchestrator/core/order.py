@@ -61,8 +61,16 @@ class Order:
     def ahead(self, devices: Sequence[Device], key: Key, now: float) -> Set[str]:
         """Return the jobs with waiters that come before *key* at *devices*, its own job maybe among them."""
         self._lines.update(now)
-        earlier, stopped = self._earlier_jobs(devices, key), self._state.pauses.jobs
-        return earlier - stopped if stopped else earlier
+        crowds = self._state.book.crowds(devices)
+        if not crowds:
+            return frozenset()
+        lines, pressed = [self._lines[crowd] for crowd in crowds], self._pressed(crowds)
+        [rank] = [rank for rank in pressed if rank.key == key] or [self._lines.of(key).rank(key)]
+        if not (pressed or self._state.pauses.jobs) and all(line.ends_with(rank) for line in lines):
+            return self._state.book.jobs(devices)
+        before = itertools.chain.from_iterable(line.before(rank) for line in lines)
+        earlier = itertools.chain(before, (other.key for other in pressed if other < rank))
+        return {other.job_id for other in earlier if not self._stopped(other)}
 
     def walk(self, devices: Iterable[Device], now: float) -> Iterator[tuple[Key, Set[str]]]:
         """Walk those who wait for at least one of *devices*, in order, each with `ahead`, which grows.
@@ -73,19 +81,8 @@ class Order:
         ahead: dict[str, None] = {}
         for rank in self._walk(self._state.book.crowds(devices)):
             yield rank.key, ahead.keys()
-            if rank.key.job_id not in self._state.pauses.jobs:
+            if not self._stopped(rank.key):
                 ahead[rank.key.job_id] = None
-
-    def _earlier_jobs(self, devices: Sequence[Device], key: Key) -> Set[str]:
-        crowds = self._state.book.crowds(devices)
-        if not crowds:
-            return frozenset()
-        lines, pressed = [self._lines[crowd] for crowd in crowds], self._pressed(crowds)
-        [rank] = [rank for rank in pressed if rank.key == key] or [self._lines.of(key).rank(key)]
-        if not pressed and all(line.ends_with(rank) for line in lines):
-            return self._state.book.jobs(devices)
-        earlier = {other.job_id for line in lines for other in line.before(rank)}
-        return earlier.union(other.key.job_id for other in pressed if other < rank)
 
     def _walk(self, crowds: Iterable[Crowd]) -> Iterator[Rank]:
         """Walk the lines of *crowds* as one. Who is pressed comes in its place, and then again."""
@@ -110,9 +107,12 @@ class Order:
     def _can_act(self, key: Key) -> bool:
         """Tell whether *key* may hold up others: not if it is stopped, or all its callers were cut off."""
         state, calls = self._state, self._state.attached.of(key)
-        if state.pauses.stopped(state.waiters[key].jobs):
+        if self._stopped(key):
             return False
         return not calls or bool(state.waiters[key].told) or not all(map(state.attached.away.get, calls))
+
+    def _stopped(self, key: Key) -> bool:
+        return bool(self._state.pauses.stopped(self._state.waiters[key].jobs))
 
     def next_seq(self, devices: Sequence[Device], pass_by: dict[Key, Key]) -> int:
         """Return the number of a new waiter: the last, or just before those of *pass_by* in its queues."""

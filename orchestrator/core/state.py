@@ -76,7 +76,7 @@ class State:
         for lease in remembered.leases:
             self.put_lease(lease)
         for waiter in sorted(remembered.waiters, key=lambda w: w.seq):
-            keeping = frozenset[Key]() if waiter.independent else self.leases_of(waiter.jobs[0])
+            keeping = frozenset[Key]() if waiter.independent else self.leases_of(waiter.asker)
             self.put_waiter(waiter, keeping)
         self.out.clear()
 

@@ -169,7 +169,7 @@ class Turns:
                 state.set_context(member, node, Context.RESIDENT)
         held = [member for member in sorted(asker.held) if member in state.leases]
         for member in held:
-            state.hear(member, waiter.jobs[0], asker.name, at, alone=False)
+            state.hear(member, waiter.asker, asker.name, at, alone=False)
             state.heard.add(member)
         also = (*leases[1:], *(state.leases[member] for member in held))
         state.out.append(Grant(leases[0], calls, also))
@@ -198,12 +198,13 @@ class Turns:
         return found
 
     def _place(self, key: Key, devices: Sequence[Device], ahead: Set[str], at: float) -> tuple[int, str]:
-        book = self._state.book
-        holders = {book.holders[device].job_id: None for device in devices if device in book.holders}
-        holding = sum(job not in ahead for job in holders if job != key.job_id)
+        book, leases = self._state.book, self._state.leases
+        holders = dict.fromkeys(book.holders[device] for device in devices if device in book.holders)
+        holding = len({holder.job_id for holder in holders} - ahead - {key.job_id})
         waiting = len(ahead) - (key.job_id in ahead)
         if holding + waiting:
-            stalled = next((job for job in holders if job in self._state.pauses.suspended), "")
+            askers = (leases[holder].asker for holder in holders)
+            stalled = next((job for job in askers if job in self._state.pauses.suspended), "")
             return holding + waiting, f"holder {stalled} is suspended in Slurm" if stalled else ""
         if key in self._switches.active:
             return 0, "its turn has come, device state is being moved"
@@ -228,5 +229,5 @@ def _lease(member: Key, epoch: int, waiter: Waiter, asker: Asker, cost: Cost | N
         told=waiter.told,
         heard_by=asker.name,
         alone=asker.alone,
-        driver=waiter.jobs[0] if waiter.jobs[0] != member.job_id else "",
+        driver=waiter.asker if waiter.asker != member.job_id else "",
     )

@@ -113,7 +113,7 @@ def expect_true_place(core: Core, key: Key, claims: Claims, ranks: Ranks, now: f
         other.job_id
         for other in claims
         if ranks[other] < ranks[key]
-        and other.job_id not in state.pauses.jobs
+        and state.pauses.jobs.isdisjoint(state.waiters[other].jobs)
         and not mine.isdisjoint(claims[other])
     }
     holders = {lease.job_id for lease in state.leases if not mine.isdisjoint(state.devices(lease))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -10,20 +9,17 @@ import pytest
 from slurm_interleave.client.core.errors import Deadlock, NotRegistered, WrongState
 from slurm_interleave.client.core.states import Attendance
 from slurm_interleave.orchestrator.core import events as ev
-from slurm_interleave.orchestrator.core.commands import Command
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench, report, settle
 from tests.orchestrator.core.turns import Turns
 
 GRACE_S = Rules().gone_grace_s
 COMPONENTS = {"10": "10", "11": "10", "20": "20", "21": "20"}
-CALLS = itertools.count(1)
 
 
-def two_jobs(*, known: bool = True, **second: Any) -> Turns:
+def two_jobs(*, known: bool = True, rules: Rules | None = None, **second: Any) -> Turns:
     """Jobs 10 and 20, of a trainer and a sampler each: 11 and 21 are their second components."""
-    bench = Turns()
+    bench = Turns(rules)
     for job in ("10", "20"):
         bench.join(job, "trainer", (0,), uid=7)
         bench.join(str(int(job) + 1), "sampler", (1,), **{"uid": 7, **second})
@@ -160,11 +156,49 @@ def test_who_waits_for_a_stopped_component_or_driver_holds_up_nobody(stopped: st
     bench.handle(ev.Suspended(bench.now, stopped, True))
     bench.join("31", "sampler", (1,))
     bench.acquire("31", "sampler")
+    assert bench.core.turns.place(Key("31", "sampler"), bench.now)[0] == 1, "behind the holder"
 
     bench.yield_("20", "sampler")
     bench.settle()
 
     assert bench.holders() == {("20", "trainer"), ("31", "sampler")}
+
+
+@pytest.mark.parametrize("asker", ["10", "11"])
+def test_who_is_suspended_over_its_limit_loses_what_it_drives_as_what_it_has(asker: str) -> None:
+    bench = two_jobs(rules=Rules(max_hold_s=60, yield_grace_s=1000, force=True))
+    bench.acquire(asker, "sampler")
+    bench.acquire("21", "sampler")
+    bench.wake(bench.now + 61)
+    assert bench.holders() == {("11", "sampler")}, "it was asked"
+
+    bench.handle(ev.Suspended(bench.now, asker, True))
+    bench.settle()
+
+    assert bench.holders() == {("21", "sampler")}
+
+
+@pytest.mark.parametrize("asker", ["10", "11"])
+def test_who_waits_is_told_that_the_one_who_could_yield_is_suspended(asker: str) -> None:
+    bench = two_jobs()
+    bench.acquire(asker, "sampler")
+    bench.acquire("21", "sampler")
+
+    bench.handle(ev.Suspended(bench.now, asker, True))
+
+    place = bench.core.turns.place(Key("21", "sampler"), bench.now)
+    assert place == (1, f"holder {asker} is suspended in Slurm")
+
+
+@pytest.mark.parametrize(("asker", "told"), [("10", []), ("11", ["10"])])
+def test_a_holder_is_told_of_all_who_wait_but_itself(asker: str, told: list[str]) -> None:
+    bench = two_jobs()
+    bench.join("10", "rewards", (1,), uid=7)
+    bench.acquire("10", "rewards")
+
+    bench.acquire(asker, "sampler")
+
+    assert [notice.key.job_id for notice in bench.notices] == told
 
 
 def attends(bench: Turns, job: str, group: str, attendance: Attendance) -> None:
@@ -188,63 +222,3 @@ def test_what_a_driver_holds_ends_when_its_processes_are_gone(first: tuple[str, 
     bench.settle()
     assert {job for job, _ in bench.holders()} <= {"20", "21"}
     assert ("21", "sampler") in bench.holders()
-
-
-def ask(bench: Bench, job: str, *groups: str) -> list[Command]:
-    call = ev.CallId(next(CALLS))
-    return bench.tell(ev.Acquire(bench.at, job, groups[0], "", call, groups[1:], name=f"{job}-{groups}"))
-
-
-@pytest.fixture
-def bench() -> Bench:
-    """The same two jobs, whose orchestrator can be killed."""
-    bench = Bench()
-    for job in ("10", "20"):
-        bench.start(job, "trainer", n1=(0,))
-        bench.start(str(int(job) + 1), "sampler", n2=(1,))
-    bench.tell(ev.Components(bench.at, COMPONENTS))
-    return bench
-
-
-def restart(bench: Bench) -> None:
-    """Kill it, and let the agents and Slurm say again what they know."""
-    bench.restart()
-    bench.node_up("n1", *(report(job, "trainer", devices=(0,), nodes=("n1",)) for job in ("10", "20")))
-    bench.node_up("n2", *(report(job, "sampler", devices=(1,), nodes=("n2",)) for job in ("11", "21")))
-    bench.tell(ev.Components(bench.at, COMPONENTS))
-
-
-def test_a_driver_waits_on_for_both_groups_after_a_restart(bench: Bench) -> None:
-    ask(bench, "20", "sampler")
-    ask(bench, "10", "trainer", "sampler")
-
-    restart(bench)
-    ask(bench, "10", "trainer", "sampler")
-    assert list(bench.core.state.leases) == [Key("21", "sampler")]
-
-    settle(bench, bench.yield_("20", group="sampler"))
-    assert set(bench.core.state.leases) == {Key("10", "trainer"), Key("11", "sampler")}
-
-
-@pytest.mark.parametrize("before", [2, 3], ids=["the lease", "the lease and the wait"])
-def test_a_deadlock_of_drivers_is_seen_after_a_restart_too(bench: Bench, before: int) -> None:
-    calls = [("20", "sampler"), ("10", "trainer"), ("10", "sampler")]
-    for call in calls[:before]:
-        ask(bench, *call)
-
-    restart(bench)
-    ask(bench, "10", "sampler")
-
-    with pytest.raises(Deadlock):
-        ask(bench, "20", "trainer")
-
-
-def test_a_lease_is_kept_by_who_was_told_of_it_last(bench: Bench) -> None:
-    ask(bench, "20", "sampler")
-    ask(bench, "21", "sampler")
-    ask(bench, "10", "trainer")
-    ask(bench, "10", "sampler")
-
-    ask(bench, "20", "trainer")  # for now 21's own process is to yield
-
-    assert Key("20", "trainer") in bench.core.state.waiters

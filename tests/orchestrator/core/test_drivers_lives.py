@@ -1,0 +1,78 @@
+"""What a driver has of other components of its heterogeneous job: after a restart, and when it is over."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from slurm_interleave.client.core.errors import Deadlock
+from slurm_interleave.orchestrator.core import events as ev
+from slurm_interleave.orchestrator.core.commands import Command
+from slurm_interleave.sql.rows import Key
+from tests.orchestrator.core.bench import Bench, report, settle
+
+COMPONENTS = {"10": "10", "11": "10", "20": "20", "21": "20"}
+CALLS = itertools.count(1)
+
+
+def ask(bench: Bench, job: str, *groups: str) -> list[Command]:
+    call = ev.CallId(next(CALLS))
+    return bench.tell(ev.Acquire(bench.at, job, groups[0], "", call, groups[1:], name=f"{job}-{groups}"))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """The same two jobs, whose orchestrator can be killed."""
+    bench = Bench()
+    for job in ("10", "20"):
+        bench.start(job, "trainer", n1=(0,))
+        bench.start(str(int(job) + 1), "sampler", n2=(1,))
+    bench.tell(ev.Components(bench.at, COMPONENTS))
+    return bench
+
+
+def restart(bench: Bench, *, slurm_answers: bool = True) -> list[Command]:
+    """Kill it, and let the agents, and Slurm maybe, say again what they know."""
+    commands = bench.restart()
+    bench.node_up("n1", *(report(job, "trainer", devices=(0,), nodes=("n1",)) for job in ("10", "20")))
+    bench.node_up("n2", *(report(job, "sampler", devices=(1,), nodes=("n2",)) for job in ("11", "21")))
+    if slurm_answers:
+        bench.tell(ev.Components(bench.at, COMPONENTS))
+    return commands
+
+
+def test_a_driver_waits_on_for_both_groups_after_a_restart(bench: Bench) -> None:
+    ask(bench, "20", "sampler")
+    ask(bench, "10", "trainer", "sampler")
+
+    restart(bench)
+    ask(bench, "10", "trainer", "sampler")
+    assert list(bench.core.state.leases) == [Key("21", "sampler")]
+
+    settle(bench, bench.yield_("20", group="sampler"))
+    assert set(bench.core.state.leases) == {Key("10", "trainer"), Key("11", "sampler")}
+
+
+@pytest.mark.parametrize("before", [2, 3], ids=["the lease", "the lease and the wait"])
+def test_a_deadlock_of_drivers_is_seen_after_a_restart_too(bench: Bench, before: int) -> None:
+    calls = [("20", "sampler"), ("10", "trainer"), ("10", "sampler")]
+    for call in calls[:before]:
+        ask(bench, *call)
+
+    restart(bench)
+    ask(bench, "10", "sampler")
+
+    with pytest.raises(Deadlock):
+        ask(bench, "20", "trainer")
+
+
+def test_a_lease_is_kept_by_who_was_told_of_it_last(bench: Bench) -> None:
+    ask(bench, "20", "sampler")
+    ask(bench, "21", "sampler")
+    ask(bench, "10", "trainer")
+    ask(bench, "10", "sampler")
+
+    ask(bench, "20", "trainer")  # for now 21's own process is to yield
+
+    assert Key("20", "trainer") in bench.core.state.waiters
