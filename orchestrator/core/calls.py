@@ -50,24 +50,31 @@ class Calls:
     def _meant(self, job_id: str, group: str) -> Key:
         """Return the job itself in *group*, else the one component of its heterogeneous job that is in it.
 
-        So one process drives them all. Nobody else's job is meant, nor another job of the same user.
+        So one process drives them all. Nobody else's job is meant, nor another job of the same user. What it
+        has asked for already is remembered, so after a restart that need not wait for Slurm's word.
         """
         state, own = self._state, Key(job_id, group)
-        if own in state.members or job_id not in state.drivers.components:
+        if own in state.members:
             return own
-        uids = {state.members[key].uid for key in state.jobs.get(job_id, ()) if not state.members[key].over}
-        found = [
-            key
-            for key in state.groups.get(group, ())
-            if state.drivers.are_of_one_job(job_id, key.job_id) and state.members[key].uid in uids
-        ]
+        claims = state.drivers.waiters_of(job_id)
+        driven = state.drivers.leases_of(job_id).union(*(state.waiters[claim].keys for claim in claims))
+        found = [key for key in driven if key.group == group] or self._components_in(group, job_id)
         if len(found) > 1:
-            jobs = ", ".join(key.job_id for key in found)
+            jobs = ", ".join(sorted(key.job_id for key in found))
             raise WrongState(
                 f"job {job_id}: components {jobs} of its heterogeneous job are in group {group}, and nobody "
                 "can see which is meant; submit each with a group of its own"
             )
         return found[0] if found else own
+
+    def _components_in(self, group: str, job_id: str) -> list[Key]:
+        state = self._state
+        uids = {state.members[key].uid for key in state.jobs.get(job_id, ()) if not state.members[key].over}
+        return [
+            key
+            for key in state.groups.get(group, ())
+            if state.drivers.are_of_one_job(job_id, key.job_id) and state.members[key].uid in uids
+        ]
 
     def acquire(self, event: ev.Acquire) -> tuple[Key | None, bool]:
         """Queue a caller; return the waiter that it waits with, if it must wait, and whether that is new.

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from slurm_interleave.client.core.errors import Deadlock
+from slurm_interleave.client.core.errors import Deadlock, NotRegistered
 from slurm_interleave.orchestrator.core import events as ev
-from slurm_interleave.orchestrator.core.commands import Command
+from slurm_interleave.orchestrator.core.commands import Command, Grant, Yielded
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench, report, settle
+from tests.orchestrator.core.bench import Bench, of, report, settle
 
 COMPONENTS = {"10": "10", "11": "10", "20": "20", "21": "20"}
 CALLS = itertools.count(1)
@@ -40,6 +40,46 @@ def restart(bench: Bench, *, slurm_answers: bool = True) -> list[Command]:
     if slurm_answers:
         bench.tell(ev.Components(bench.at, COMPONENTS))
     return commands
+
+
+@pytest.mark.parametrize("groups", [("sampler",), ("trainer", "sampler")])
+def test_after_a_restart_a_driver_has_its_leases_before_slurm_has_answered(
+    bench: Bench, groups: tuple[str, ...]
+) -> None:
+    ask(bench, "10", *groups)
+    restart(bench, slurm_answers=False)
+
+    assert of(Grant, ask(bench, "10", *groups))
+    assert of(Yielded, bench.yield_("10", group="sampler"))
+    assert Key("11", "sampler") not in bench.core.state.leases
+
+
+@pytest.mark.parametrize("groups", [("sampler",), ("trainer", "sampler")])
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_after_a_restart_a_driver_has_its_place_before_slurm_has_answered(
+    bench: Bench, groups: tuple[str, ...], comes_back: bool
+) -> None:
+    ask(bench, "20", "sampler")
+    ask(bench, "10", *groups)
+    commands = restart(bench, slurm_answers=False)
+
+    if comes_back:
+        ask(bench, "10", *groups)
+    bench.wake(commands)
+
+    assert (Key("11", "sampler") in bench.core.state.claims) == comes_back
+
+
+def test_after_a_restart_what_a_driver_asks_for_first_is_not_known_until_slurm_has_answered(
+    bench: Bench,
+) -> None:
+    restart(bench, slurm_answers=False)
+    with pytest.raises(NotRegistered):  # after which a client asks again for a while
+        ask(bench, "10", "sampler")
+
+    bench.tell(ev.Components(bench.at, COMPONENTS))
+    ask(bench, "10", "sampler")
+    assert Key("11", "sampler") in bench.core.state.leases
 
 
 def test_a_driver_waits_on_for_both_groups_after_a_restart(bench: Bench) -> None:
