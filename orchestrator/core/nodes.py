@@ -12,11 +12,11 @@ from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.attendance import Absences
 from slurm_interleave.orchestrator.core.book import Device
 from slurm_interleave.orchestrator.core.clears import Clears
-from slurm_interleave.orchestrator.core.runs import are_two_runs, came_later, is_another_run
+from slurm_interleave.orchestrator.core.runs import are_two_runs, came_later, is_another_run, member_of
 from slurm_interleave.orchestrator.core.state import IN_MOTION, State
 from slurm_interleave.orchestrator.core.switches import Switches
 from slurm_interleave.orchestrator.core.word import Word
-from slurm_interleave.sql.rows import Key, Member, Part
+from slurm_interleave.sql.rows import Key, Part
 
 _MAY_BE_THERE = IN_MOTION | {Context.RESIDENT}
 
@@ -192,7 +192,7 @@ class Nodes:
             self._ended.setdefault(part.node, set()).add(part.attempt)
             state.drop_part(part)
             self._switches.part_over(key, part.node, at)
-        state.put_member(_member(job))
+        state.put_member(member_of(job))
 
     def operation_done(self, event: ev.OperationDone) -> None:
         """An agent ended an operation, maybe one of an earlier life of the orchestrator."""
@@ -268,6 +268,15 @@ class Nodes:
         if not member.over:
             state.put_member(replace(member, over=True))
             self._word.over(key)
+        if all(state.members[other].over for other in state.jobs[key.job_id]):
+            self._leave_driven(key.job_id, at)
+
+    def _leave_driven(self, job_id: str, at: float) -> None:
+        """Nobody is there any more who could yield what the job has asked for of its other components."""
+        for claim in self._state.drivers.waiters_of(job_id):
+            self._state.refuse(claim, JobEnded(f"job {job_id}, which waits for {claim}, has ended"))
+        for lease in sorted(self._state.drivers.leases_of(job_id)):
+            self._state.end_lease(lease, SliceState.JOB_ENDED, at)
 
     def _forget_if_gone(self, key: Key, at: float) -> None:
         if key in self._state.members and not self._state.parts.get(key):
@@ -278,20 +287,3 @@ class Nodes:
     def _forget_troubles(self, key: Key) -> None:
         self._switches.forget(key)
         self._clears.forget(key)
-
-
-def _member(job: ev.Registration) -> Member:
-    return Member(
-        job.job_id,
-        job.group,
-        role=job.role,
-        uid=job.uid,
-        user=job.user,
-        account=job.account,
-        partition=job.partition,
-        name=job.name,
-        backend=job.backend,
-        nodes=job.nodes,
-        profile=job.profile,
-        max_slowdown=job.max_slowdown,
-    )

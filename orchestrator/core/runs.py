@@ -1,4 +1,4 @@
-"""Which run of its job an attempt belongs to, and which of two runs came later.
+"""Which run of its job an attempt belongs to, which of two runs came later, and the member that one makes.
 
 A job that Slurm puts back into its queue runs again under its id, maybe elsewhere, and an agent may not have
 heard of the end of the run before. Slurm's count of restarts tells two runs apart, and so do different nodes;
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from slurm_interleave.orchestrator.core.events import Registration
-from slurm_interleave.sql.rows import Part
+from slurm_interleave.sql.rows import Member, Part
 
 
 def is_another_run(parts: Collection[Part], nodes: Collection[str], job: Registration) -> bool:
@@ -32,3 +32,21 @@ def came_later(parts: Collection[Part], job: Registration) -> bool | None:
     if not (began and all(began) and job.started) or min(began) <= job.started <= max(began):
         return None
     return job.started > max(began)
+
+
+def member_of(job: Registration) -> Member:
+    """Return the member that a run of *job* makes."""
+    return Member(
+        job.job_id,
+        job.group,
+        role=job.role,
+        uid=job.uid,
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        name=job.name,
+        backend=job.backend,
+        nodes=job.nodes,
+        profile=job.profile,
+        max_slowdown=job.max_slowdown,
+    )

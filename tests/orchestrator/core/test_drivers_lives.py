@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
-from slurm_interleave.client.core.errors import Deadlock, NotRegistered
+from slurm_interleave.client.core.errors import Deadlock, JobEnded, NotRegistered
+from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.core import events as ev
-from slurm_interleave.orchestrator.core.commands import Command, Grant, Yielded
+from slurm_interleave.orchestrator.core.commands import Command, Grant, Refuse, Yielded
 from slurm_interleave.sql.rows import Key
 from tests.orchestrator.core.bench import Bench, of, report, settle
 
@@ -80,6 +82,49 @@ def test_after_a_restart_what_a_driver_asks_for_first_is_not_known_until_slurm_h
     bench.tell(ev.Components(bench.at, COMPONENTS))
     ask(bench, "10", "sampler")
     assert Key("11", "sampler") in bench.core.state.leases
+
+
+GROUPS = [("trainer",), ("sampler",), ("trainer", "sampler")]
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("end", [Bench.part_over, Bench.job_over])
+def test_what_a_job_holds_and_drives_ends_with_it(bench: Bench, end: Any, groups: tuple[str, ...]) -> None:
+    ask(bench, "10", *groups)
+    ask(bench, "20", *groups)
+    held = dict(bench.core.state.leases)
+
+    settle(bench, end(bench, "10"))
+
+    assert sorted(bench.slices()) == [(key.job_id, SliceState.JOB_ENDED) for key in sorted(held)]
+    assert {lease.asker for lease in bench.core.state.leases.values()} == {"20"}
+    assert not bench.core.state.waiters
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("end", [Bench.part_over, Bench.job_over])
+def test_what_a_job_waits_for_is_refused_when_it_is_over(
+    bench: Bench, end: Any, groups: tuple[str, ...]
+) -> None:
+    ask(bench, "20", *groups)
+    ask(bench, "10", *groups)
+
+    [refused] = of(Refuse, end(bench, "10"))
+
+    assert isinstance(refused.error, JobEnded)
+    assert not bench.core.state.waiters
+    assert {lease.asker for lease in bench.core.state.leases.values()} == {"20"}
+
+
+def test_a_driver_of_which_one_member_lives_keeps_what_it_drives(bench: Bench) -> None:
+    bench.start("10", "rewards", "2", n1=(2,))
+    ask(bench, "10", "sampler")
+
+    bench.part_over("10")
+    assert bench.holds("11", "sampler")
+
+    bench.part_over("10", attempt="2")
+    assert not bench.holds("11", "sampler")
 
 
 def test_a_driver_waits_on_for_both_groups_after_a_restart(bench: Bench) -> None:
