@@ -158,13 +158,13 @@ class Calls:
         """A job has a new lease: its other waiters keep that too; one that would wait for ever is refused."""
         state, job_id = self._state, self._state.leases[key].asker
         for waiter in state.drivers.waiters_of(job_id):
-            if not state.waiters[waiter].independent:
+            if waiter in state.waiters and not state.waiters[waiter].independent:
                 self._keep_more(waiter, state.leases_of(job_id))
 
     def _keep_more(self, key: Key, keeping: frozenset[Key]) -> None:
         state, waiter, devices = self._state, self._state.waiters[key], self._state.claimed_devices(key)
         pass_by = self._waits.behind(keeping)
-        closing = self._waits.cycle(waiter.jobs[0], devices, pass_by)
+        closing = self._waits.cycle(waiter.asker, devices, pass_by)
         if closing is not None:
             # Nobody calls for what a rule took, so another one of the cycle is told.
             told = closing.waiter if waiter.told else key

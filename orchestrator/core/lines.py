@@ -131,4 +131,4 @@ class Lines:
         return self._weigh((OTHERS, self._policy.lot(self._standing(key, at, resident=True))))
 
     def _weigh(self, lot: Lot) -> Weight:
-        return lot[0], self._policy.weight(lot[1])
+        return lot[0], self._policy.weight(lot[1]) if lot[0] == OTHERS else 0.0

@@ -241,3 +241,23 @@ def test_however_many_pass_the_same_waiter_each_has_a_number_of_its_own() -> Non
     waiters = sorted(bench.core.state.waiters.values(), key=lambda waiter: waiter.seq)
     assert [waiter.job_id for waiter in waiters] == [*(f"K{number}" for number in range(many)), "W"]
     assert len({waiter.seq for waiter in waiters}) == len(waiters)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("order", ["AX", "XA"])
+def test_who_has_aged_and_who_keeps_what_others_want_come_in_the_order_in_which_they_asked(
+    policy: str, order: str
+) -> None:
+    bench = with_two_groups("A", "B", "H", rules=Rules(policy=policy, ageing_s=AGEING_S))
+    bench.join("X", "sampler", (1,))
+    bench.acquire("A", "trainer")
+    bench.acquire("H", "sampler")
+    bench.acquire("B", "trainer")
+    for job in order:
+        bench.acquire(job, "sampler")
+    bench.wake(bench.now + AGEING_S + 1)
+
+    bench.yield_("H", "sampler")
+    bench.settle()
+
+    assert (order[0], "sampler") in bench.holders()
