@@ -109,6 +109,10 @@ async def test_a_grant_that_nobody_comes_back_for_is_given_back_and_ends_in_one_
 
     await client.held_by("")
 
+    async def both_are_written() -> bool:
+        return len(await client.slices()) == 2
+
+    await eventually(both_are_written)
     assert [(row.job_id, row.epoch, row.state) for row in await client.slices()] == [
         ("a", 1, "YIELDED"),
         ("b", 2, "YIELDED"),

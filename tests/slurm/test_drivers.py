@@ -55,7 +55,7 @@ def test_one_driver_holds_both_groups_while_that_of_another_job_waits_for_both(c
         (cluster.out / f"answers-{name}" / "go").touch()
 
     for member in (first, second):
-        member.until("finished", timeout_s=90)
+        member.until("finished")
 
     for member in (first, second):
         last = member.notes()[-1]
