@@ -118,7 +118,8 @@ def test_the_report_finds_the_tasks_of_an_array(cluster: Cluster) -> None:
 def test_a_command_under_run_gets_each_signal_of_scancel_once(
     cluster: Cluster, step: list[str], options: list[str]
 ) -> None:
-    job = cluster.sbatch([*step, str(PROGRAM), "run", sys.executable, "-c", COMMAND])
+    command = [sys.executable, "-c", COMMAND, "2", "SIGUSR1", "SIGINT"]
+    job = cluster.sbatch([*step, str(PROGRAM), "run", *command])
     for number, said in (("USR1", ["ready"]), ("INT", ["ready", "SIGUSR1"])):
         assert eventually(lambda said=said: cluster.output(job).splitlines() == said), cluster.output(job)
         cluster.command("scancel", *options, "-s", number, job)
