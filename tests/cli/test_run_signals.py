@@ -27,6 +27,18 @@ raise SystemExit(7)
 """
 
 
+@pytest.fixture(autouse=True)
+def none_is_ignored() -> Iterator[None]:
+    """What the tests were started with ignored, as under nohup, would stay ignored in `interleave run`."""
+    numbers = [getattr(signal, name) for name in SIGNALS]
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def running(*argv: str, signals: int = 2) -> Iterator[subprocess.Popen[str]]:
     command = [*argv, str(PROGRAM), "run", sys.executable, "-c", COMMAND, str(signals), *SIGNALS]
