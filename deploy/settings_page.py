@@ -76,9 +76,12 @@ def said(cls: type) -> dict[str, str]:
 
 def default(field: Field[Any]) -> str:
     """Return the default of *field* as one writes it in TOML."""
-    if field.default is MISSING and field.default_factory is MISSING:
+    if field.default is not MISSING:
+        value = field.default
+    elif field.default_factory is not MISSING:
+        value = field.default_factory()
+    else:
         return "needed"
-    value = field.default if field.default is not MISSING else field.default_factory()  # type: ignore[misc]
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, str | Path):

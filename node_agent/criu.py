@@ -171,7 +171,7 @@ async def _said(process: asyncio.subprocess.Process, limit_s: float, stop: Stop 
     said.add_done_callback(lambda _: over.set())
     late = asyncio.get_running_loop().call_later(limit_s, over.set)
     try:
-        with (stop or Stop()).telling(over.set):
+        with stop.telling(over.set) if stop is not None else contextlib.nullcontext():
             await over.wait()
         if said.done():
             return said.result()[0]

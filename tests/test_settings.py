@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from settings_page import SECTIONS
 
 from slurm_interleave.client.core.config import load_tables
 from slurm_interleave.client.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "deploy"))
-from settings_page import SECTIONS  # noqa: E402
 
 
 def test_the_page_of_settings_is_what_the_classes_say() -> None:

@@ -145,13 +145,10 @@ def _task_range(text: str) -> range:
 def _job(record: dict[str, Any]) -> SlurmJob:
     states = record["job_state"]
     array, heterogeneous = _number(record.get("array_job_id")), _number(record.get("het_job_id"))
-    task, tasks = (
-        _number(record.get("array_task_id")),
-        str(record.get("array_task_string") or "").partition("%")[0],
-    )
-    if (
-        tasks.isdecimal()
-    ):  # the last one has the record of all to itself, which 26.05 does not say at a change
+    task = _number(record.get("array_task_id"))
+    tasks = str(record.get("array_task_string") or "").partition("%")[0]
+    # The last one has the record of all to itself, which 26.05 does not say at a change.
+    if tasks.isdecimal():
         task, tasks = int(tasks), ""
     return SlurmJob(
         job_id=str(_number(record["job_id"])),

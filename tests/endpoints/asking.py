@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,8 @@ async def tell(folder: Path, engines: list[Engine], **more: Any) -> None:
     assert done
 
 
+_numbers = itertools.count(1)
+
+
 async def asked(orchestrator: FakeOrchestrator, verb: str) -> pb.OperationDone:
-    asked.count += 1  # type: ignore[attr-defined]
-    return await orchestrator.asks(verb, "17", f"1-{asked.count}")  # type: ignore[attr-defined]
-
-
-asked.count = 0  # type: ignore[attr-defined]
+    return await orchestrator.asks(verb, "17", f"1-{next(_numbers)}")

@@ -22,22 +22,25 @@ def cgroups(folder: Path, mine: str, theirs: str) -> None:
     )
 
 
-def test_the_cgroup_of_a_process_is_read_from_the_kernel(tmp_path: Path) -> None:
-    cgroups(tmp_path, "0::/agent\n", "0::/system.slice/slurm/job_17/step_batch/user/task_0\n")
-    folder = tmp_path / "fs/system.slice/slurm/job_17/step_batch/user/task_0"
+def processes_of(folder: Path) -> Path:
+    """Make the cgroup *folder*, and return the file that lists its processes."""
     folder.mkdir(parents=True)
     (folder / "cgroup.procs").touch()
+    return folder / "cgroup.procs"
 
-    assert entrance(5, tmp_path / "proc") == [folder / "cgroup.procs"]
+
+def test_the_cgroup_of_a_process_is_read_from_the_kernel(tmp_path: Path) -> None:
+    cgroups(tmp_path, "0::/agent\n", "0::/system.slice/slurm/job_17/step_batch/user/task_0\n")
+    there = processes_of(tmp_path / "fs/system.slice/slurm/job_17/step_batch/user/task_0")
+
+    assert entrance(5, tmp_path / "proc") == [there]
 
 
 def test_of_version_1_only_where_the_two_differ(tmp_path: Path) -> None:
     cgroups(tmp_path, "4:memory:/\n3:cpu,cpuacct:/\n", "4:memory:/slurm/job_17\n3:cpu,cpuacct:/\n")
-    folder = tmp_path / "fs/memory/slurm/job_17"
-    folder.mkdir(parents=True)
-    (folder / "cgroup.procs").touch()
+    there = processes_of(tmp_path / "fs/memory/slurm/job_17")
 
-    assert entrance(5, tmp_path / "proc") == [folder / "cgroup.procs"]
+    assert entrance(5, tmp_path / "proc") == [there]
 
 
 def test_a_cgroup_that_cannot_be_entered_is_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from slurm_interleave.sql.rows import Key
 from tests.orchestrator.core.turns import Turns
 
 AGEING_S, HOLD_S = 20.0, 5.0
+TRAINER_FOR_A_MINUTE = Rules(max_hold_by_group={"trainer": 60}, yield_grace_s=10, force=True)
 Asked = dict[tuple[str, str], float]  # since when a job waits, by job and group
 
 
@@ -50,6 +51,13 @@ def test_who_waits_for_the_sampler_alone_is_not_passed_for_ever_by_those_who_kee
         bench.yield_(holder, "sampler")
         bench.settle()
         bench.acquire(holder, "sampler")
+        bench.settle()
+
+
+def let_the_trainer_be_taken(bench: Turns) -> None:
+    """Let the time pass after which a rule takes the trainer from its holder."""
+    for seconds in (61, 11):
+        bench.wake(bench.now + seconds)
         bench.settle()
 
 
@@ -102,14 +110,11 @@ def test_no_policy_starves_anybody_beside_jobs_with_leases_that_they_keep(
 
 
 def test_a_cycle_is_found_after_a_rule_has_taken_one_of_two_leases() -> None:
-    rules = Rules(max_hold_by_group={"trainer": 60}, yield_grace_s=10, force=True)
-    bench = with_two_groups("A", "B", rules=rules)
+    bench = with_two_groups("A", "B", rules=TRAINER_FOR_A_MINUTE)
     bench.acquire("A", "trainer")
     bench.acquire("A", "sampler")
     bench.acquire("B", "trainer")
-    for seconds in (61, 11):
-        bench.wake(bench.now + seconds)
-        bench.settle()
+    let_the_trainer_be_taken(bench)
     assert bench.holders() == {("B", "trainer"), ("A", "sampler")}
 
     with pytest.raises(Deadlock, match="job B would wait for ever"):
@@ -117,14 +122,11 @@ def test_a_cycle_is_found_after_a_rule_has_taken_one_of_two_leases() -> None:
 
 
 def test_who_waits_for_both_passes_no_job_that_keeps_one_and_whose_other_was_taken() -> None:
-    rules = Rules(max_hold_by_group={"trainer": 60}, yield_grace_s=10, force=True)
-    bench = with_two_groups("A", "B", rules=rules)
+    bench = with_two_groups("A", "B", rules=TRAINER_FOR_A_MINUTE)
     bench.acquire("A", "trainer")
     bench.acquire("A", "sampler")
     bench.acquire("B", "trainer", "sampler")
-    for seconds in (61, 11):
-        bench.wake(bench.now + seconds)
-        bench.settle()
+    let_the_trainer_be_taken(bench)
     assert bench.holders() == {("A", "trainer"), ("A", "sampler")}
 
     for group in ("sampler", "trainer"):

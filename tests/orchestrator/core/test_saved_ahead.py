@@ -41,28 +41,25 @@ def test_a_job_that_comes_back_while_it_is_saved_gets_its_context_again() -> Non
     assert context_of(bench, "A") is Context.RESIDENT
 
 
+def after(bench: Turns, seconds: float, goes: str = "", comes: str = "") -> None:
+    """Let one job yield and one acquire, *seconds* from now."""
+    bench.now += seconds
+    if goes:
+        bench.yield_(goes)
+    if comes:
+        bench.acquire(comes)
+    bench.settle()
+
+
 def test_learned_lengths_tell_who_will_ask_next() -> None:
     bench = jobs(Rules(eager="learned"), "A", "B")
     for _ in range(4):  # A stays away for 50 s, B for 5 s
-        bench.now += 10
-        bench.yield_("A")
-        bench.acquire("B")
-        bench.settle()
-        bench.now += 10
-        bench.yield_("B")
-        bench.settle()
-        bench.now += 5
-        bench.acquire("B")
-        bench.settle()
-        bench.now += 10
-        bench.yield_("B")
-        bench.settle()
-        bench.now += 25
-        bench.acquire("A")
-        bench.settle()
-    bench.now += 1
-    bench.yield_("A")
-    bench.settle()
+        after(bench, 10, "A", comes="B")
+        after(bench, 10, "B")
+        after(bench, 5, comes="B")
+        after(bench, 10, "B")
+        after(bench, 25, comes="A")
+    after(bench, 1, "A")
 
     assert context_of(bench, "A") is Context.SAVED
 
