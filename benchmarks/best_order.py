@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from slurm_interleave.orchestrator.simulator.program import Acquire, Cost, Job, Until, Yield
 
 NOBODY = -1
+T = TypeVar("T")
 
 
 class Call(NamedTuple):
@@ -72,7 +73,7 @@ def shortest_s(one: Job, other: Job) -> float:
         for state, known in front.items():
             for after, times in _steps(state, known, calls):
                 reached.setdefault(after, []).append(times)
-        front = {state: _least(times) for state, times in reached.items()}
+        front = {state: least(times) for state, times in reached.items()}
     begin = min(start + own[0].after_s for start, own in zip(starts, calls, strict=True))
     return min(max(times[:2]) for found in front.values() for times in found) - begin
 
@@ -88,8 +89,8 @@ def _steps(
         if state.holders[call.pool] != wanted:
             continue
         done = (state.done[0] + (who == 0), state.done[1] + (who == 1))
-        last = _with(state.last, call.pool, who)
-        after = State(done, last, _with(state.holders, call.pool, who if call.cost is None else NOBODY))
+        last = put_at(state.last, call.pool, who)
+        after = State(done, last, put_at(state.holders, call.pool, who if call.cost is None else NOBODY))
         for times in known:
             yield after, _times(state, times, who, call)
 
@@ -107,11 +108,12 @@ def _times(state: State, times: Times, who: int, call: Call) -> Times:
     return tuple(found)
 
 
-def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+def put_at(values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
+    """Return *values* with another one at *place*."""
     return (*values[:place], value, *values[place + 1 :])
 
 
-def _least(found: list[Times]) -> list[Times]:
+def least(found: list[Times]) -> list[Times]:
     """Keep those that no other is before in everything."""
     kept: list[Times] = []
     for times in sorted(set(found)):

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from slurm_interleave.orchestrator.pairing.choice import choose
 from slurm_interleave.orchestrator.pairing.profile import Profile
-from slurm_interleave.orchestrator.pairing.rating import Candidate, PairingRules, Rater, in_words
+from slurm_interleave.orchestrator.pairing.rating import NO_LIMIT_H, Candidate, PairingRules, Rater, in_words
 
 _REMEMBERED = 100_000
 AUTO = "auto"  # as a group's name: with whom it fits, of those who asked for that too
@@ -31,14 +31,16 @@ class Sharer:
     """How much slower it may become, as a part; None: as the site says."""
     gpu_type: str = ""
     """The type of GPU that it asks for; empty: any."""
+    hours: int = 0
+    """For how long it may run from now on; 0: as long as it likes."""
 
 
 @dataclass(frozen=True)
 class Worth:
     """What becomes of some jobs in one group."""
 
-    gain: float = 0.0
-    """How many jobs' worth of devices of their own it saves; 0 where nothing is known."""
+    saved: float = 0.0
+    """Device-hours, until the first of them is at its limit; 0 where nothing is known."""
     why: str = ""
     """Why it may not be; empty: it may."""
     numbers: str = ""
@@ -79,10 +81,9 @@ class Advice:
         if len(known) < len(jobs):
             return Worth(why=self._not_known(jobs))
         verdict = self._rater.rate(known)
-        gain = verdict.forecast.gain if verdict.forecast is not None else 0.0
         if not verdict.good:
-            return Worth(why=verdict.why or f"it would save {gain:.2f} jobs' worth of devices")
-        return Worth(gain, numbers=in_words(verdict))
+            return Worth(why=verdict.why or f"it would save {verdict.saved:.1f} device-hours")
+        return Worth(verdict.saved, numbers=in_words(verdict))
 
     def _not_known(self, jobs: Sequence[Sharer]) -> str:
         if not self.measure_first:
@@ -115,4 +116,5 @@ class Advice:
             return None
         # A name that a user chose says nothing of the size of the job that has it.
         fitted = replace(profile, nodes=job.nodes, devices=job.devices)
-        return Candidate(job.job_id, fitted, account=job.account, epsilon=job.epsilon)
+        hours = job.hours or NO_LIMIT_H
+        return Candidate(job.job_id, fitted, hours, account=job.account, epsilon=job.epsilon)

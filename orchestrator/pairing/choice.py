@@ -18,7 +18,7 @@ _PIECE = 8  # jobs that are solved exactly at a time
 _PAIRS, _REACH = 8_000, 8
 # Pieces that are tried again, and rehearsals for that, by the number of jobs.
 _TRIES, _MOST_TRIES = 30_000, 400
-_REHEARSALS, _MOST_REHEARSALS = 300_000, 2_000
+_REHEARSALS, _MOST_REHEARSALS = 80_000, 2_000
 _NEAR = 1e-9
 
 

@@ -10,10 +10,13 @@ from slurm_interleave.orchestrator.pairing.predict import Forecast, duty_bound, 
 from slurm_interleave.orchestrator.pairing.profile import Profile
 
 MOST = 4  # members of a group
+NO_LIMIT_H = 365 * 24.0  # as what is left of a job without time limit: more than of those with one
 # Rehearsals are short, and phases vary: a member is to keep so much of its limit.
 _RESERVE = 0.02
 # So much less than on average jobs may wait whose steps fall into step, as a part of what a step takes.
 _IN_STEP = 0.1
+# Most groups slow somebody plainly too much: a part of a rehearsal shows that, if so much is over the limit.
+_BRIEF, _PLAIN = 0.25, 0.04
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ class Rater:
     """Rates groups, and remembers forecasts: jobs of the same workload do the same."""
 
     rules: PairingRules = field(default_factory=PairingRules)
-    _forecasts: dict[tuple[Profile, ...], Forecast] = field(default_factory=dict)
+    rehearsed: float = 0.0
+    """How many rehearsals it took, parts of one as parts."""
+    _forecasts: dict[tuple[float, tuple[Profile, ...]], Forecast] = field(default_factory=dict)
 
     def rate(self, members: Sequence[Candidate]) -> Verdict:
         """Return the verdict on *members* as one group."""
@@ -83,7 +88,7 @@ class Rater:
         why = self._obstacle(group)
         if why:
             return Verdict(group, why=why)
-        forecast = self._forecast(tuple(member.profile for member in group))
+        forecast = self._forecast(group)
         for member, slowdown in zip(group, forecast.slowdowns, strict=True):
             limit = 1 + self._epsilon(member)
             reserve = min(_RESERVE, self._epsilon(member) / 4)
@@ -103,15 +108,16 @@ class Rater:
         Of n members the one with the fewest hours left, h, goes on s times as slow: for h s hours at most
         they save what n - 1 others and 1 / s of it are worth, less one.
         """
-        load = 0.0
+        load = patience = 0.0
         first = members[0]
         for member in members:
             load += member.profile.share
+            patience = max(patience, self._epsilon(member))
             if member.hours < first.hours:
                 first = member
-        if load > 1 and self._overload(members):
+        if load > 1 + patience or self._memory(members):
             return 0.0
-        if self._memory(members) or any(self._apart(*pair) for pair in combinations(members, 2)):
+        if any(self._apart(*pair) for pair in combinations(members, 2)):
             return 0.0
         others = len(members) - 2
         return first.devices * first.hours * (1 + others * (1 + self._epsilon(first)))
@@ -132,11 +138,6 @@ class Rater:
                 return False
         return True
 
-    @property
-    def rehearsed(self) -> int:
-        """How many groups were rehearsed."""
-        return len(self._forecasts)
-
     def alone(self, member: Candidate) -> str:
         """Return why *member* cannot gain by any company; empty if it can."""
         profile = member.profile
@@ -153,10 +154,21 @@ class Rater:
             )
         return ""
 
-    def _forecast(self, profiles: tuple[Profile, ...]) -> Forecast:
-        if profiles not in self._forecasts:
-            self._forecasts[profiles] = rehearse(profiles)
-        return self._forecasts[profiles]
+    def _forecast(self, group: Sequence[Candidate]) -> Forecast:
+        """Return what comes of a group, less exactly if somebody is plainly too slow."""
+        profiles = tuple(member.profile for member in group)
+        brief = self._rehearsed(_BRIEF, profiles)
+        for member, slowdown in zip(group, brief.slowdowns, strict=True):
+            if slowdown > 1 + self._epsilon(member) + _PLAIN:
+                return brief
+        return self._rehearsed(1.0, profiles)
+
+    def _rehearsed(self, part: float, profiles: tuple[Profile, ...]) -> Forecast:
+        key = part, profiles
+        if key not in self._forecasts:
+            self._forecasts[key] = rehearse(profiles, part)
+            self.rehearsed += part
+        return self._forecasts[key]
 
     def _epsilon(self, member: Candidate) -> float:
         return self.rules.epsilon if member.epsilon is None else member.epsilon
@@ -223,4 +235,6 @@ def in_words(verdict: Verdict) -> str:
         )
     if verdict.why:
         return f"{names}: no: {verdict.why}" + (f" ({numbers})" if numbers else "")
+    if min(member.hours for member in verdict.members) >= NO_LIMIT_H and verdict.forecast is not None:
+        return f"{names}: saves {verdict.members[0].devices * verdict.forecast.gain:.1f} devices; {numbers}"
     return f"{names}: saves {verdict.saved:.1f} device-hours; {numbers}"

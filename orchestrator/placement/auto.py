@@ -31,11 +31,11 @@ class Auto:
         Best is where all who wait are best off, then what saves the most with it, then a group of its own.
         """
         own, best = f"{AUTO}-{job.job_id}", self.groups.partners.get(job.job_id, "")
-        if best == own or (best and self._gain(job, best, self._place(job, best), []) is not None):
+        if best == own or (best and self._saved(job, best, self._place(job, best), []) is not None):
             yield replace(job, group=best)
         bad: list[str] = []
-        rated = ((self._gain(job, name, place, bad), name) for name, place in self._with_seats(job))
-        good = [(gain, name) for gain, name in rated if gain is not None]
+        rated = ((self._saved(job, name, place, bad), name) for name, place in self._with_seats(job))
+        good = [(saved, name) for saved, name in rated if saved is not None]
         for _, name in sorted(good, key=lambda one: -one[0]):
             yield replace(job, group=name)
         if best != own:
@@ -57,7 +57,7 @@ class Auto:
             self._full.add((name, job.role, job.nodes, job.devices))
         return place
 
-    def _gain(self, job: Pending, name: str, place: Placement | None, bad: list[str]) -> float | None:
+    def _saved(self, job: Pending, name: str, place: Placement | None, bad: list[str]) -> float | None:
         """Return what the group saves with *job*; None: it has no seat, or is no good, as *bad* is told."""
         member = replace(job, group=name)
         if place is None or self.groups.refusal(member):
@@ -66,4 +66,4 @@ class Auto:
         if worth.why:
             bad.append(f"{name}: {worth.why}")
             return None
-        return worth.gain
+        return worth.saved

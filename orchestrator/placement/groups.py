@@ -72,7 +72,7 @@ class Groups:
         """Return what becomes of *job* and the group that it would have *place* in."""
         members = [*self._members[job.group], job.job_id]
         worth = self.advice.worth([self.sharer(name) for name in members])
-        return worth if worth.why else Worth(worth.gain, self._too_large(members, place), worth.numbers)
+        return worth if worth.why else Worth(worth.saved, self._too_large(members, place), worth.numbers)
 
     def forecast(self, placement: Placement) -> str:
         """Return in words what is expected of the group that was found for a job; empty: nothing is known."""

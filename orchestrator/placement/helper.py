@@ -130,7 +130,7 @@ class PlacementHelper:
         pending = waiting(jobs, book, await self._traits(jobs))
         nodes = [node for node in self._fleet.nodes() if node.name not in lost]
         memory = {node.name: node.host_bytes for node in nodes}
-        groups = Groups(self._config.groups, sharers(jobs), self._advice(), host_bytes=memory)
+        groups = Groups(self._config.groups, sharers(jobs, time.time()), self._advice(), host_bytes=memory)
         groups.partners = await self._pairing.partners(groups, pending, book.values())
         lanes = self._config.lanes
         made = await asyncio.to_thread(plan, pending, list(book.values()), nodes, lanes, groups, shut)

@@ -60,6 +60,8 @@ def slurm_job(job: Any) -> SlurmJob:
         gres=frozenset(
             f"{name.removeprefix('gres/')}:{count}" for name, count in (job.gres_per_node or {}).items()
         ),
+        limit_min=max(_number(job.time_limit), 0),
+        ends=max(_number(job.end_time), 0),
     )
 
 

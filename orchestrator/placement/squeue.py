@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from slurm_interleave.client.core.states import SLURM_ENDED
 from slurm_interleave.client.core.values import parse_label
 
 T = TypeVar("T")
+_NO_LIMIT = 0xFFFFFFF0  # INFINITE and its like in slurm.h, where a release writes them as plain numbers
 _FINISHED = SLURM_ENDED | {"REVOKED"}
 _STARTED = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"})
 
@@ -58,6 +60,10 @@ class SlurmJob:
     """The features that its nodes must have, as its user wrote it."""
     gres: frozenset[str] | None = None
     """What it asks for on each node, as in ilva:g0:1; None if Slurm does not say."""
+    limit_min: int = 0
+    """For how many minutes it may run; 0: without limit, or Slurm does not say."""
+    ends: int = 0
+    """When Slurm ends it at the latest, in seconds since 1970; 0 for one that waits."""
 
     @property
     def name(self) -> str:
@@ -65,6 +71,13 @@ class SlurmJob:
         if self.array:
             return f"{self.array}_{f'[{self.tasks}]' if self.task is None else self.task}"
         return f"{self.job_id}+0" if self.leads else self.job_id
+
+    def hours_left(self, now: float) -> int:
+        """Return for how many hours it may run from *now* on, a part as a whole; 0: no limit is known."""
+        if not self.limit_min:
+            return 0
+        left_s = self.limit_min * 60 if self.pending else self.ends - now
+        return max(1, math.ceil(left_s / 3600))
 
     @property
     def leads(self) -> bool:
@@ -171,6 +184,8 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         pinned=_optional(record, "required_nodes", expand),
         constraint=str(record.get("features") or ""),
         gres=_optional(record, "tres_per_node", _gres),
+        limit_min=_limit(record.get("time_limit")),
+        ends=max(_number(record.get("end_time")), 0),
     )
 
 
@@ -183,6 +198,11 @@ def _gres(text: str) -> frozenset[str]:
     return frozenset(
         part.removeprefix("gres:").removeprefix("gres/").replace("=", ":") for part in text.split(",") if part
     )
+
+
+def _limit(value: Any) -> int:
+    minutes = _number(value)
+    return minutes if 0 < minutes < _NO_LIMIT else 0
 
 
 def _number(value: Any) -> int:

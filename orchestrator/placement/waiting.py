@@ -59,8 +59,8 @@ def wish_of(job: SlurmJob, comment: AdminComment) -> Wish:
     return Wish(comment.gpu_type, job.constraint)
 
 
-def sharers(jobs: Jobs) -> dict[str, Sharer]:
-    """Return each job with its workload, as its turns will be learned."""
+def sharers(jobs: Jobs, now: float) -> dict[str, Sharer]:
+    """Return each job with its workload, as its turns will be learned. *now*: seconds since 1970."""
     return {
         job_id: Sharer(
             job_id,
@@ -78,6 +78,7 @@ def sharers(jobs: Jobs) -> dict[str, Sharer]:
             comment.devices,
             None if comment.max_slowdown is None else comment.max_slowdown / 100,
             comment.gpu_type,
+            job.hours_left(now),
         )
         for job_id, (job, comment) in jobs.items()
     }

@@ -54,7 +54,7 @@ async def test_a_turn_is_learned_under_the_workload_by_which_placement_looks_for
     rows = [row for page in pages for row in page if isinstance(row, Slice)]
     said = AdminComment(GroupName("demo"), 1, 1)
     jobs = {"17": (replace(JOB, title="grpo"), said), "18": (named, replace(said, profile="math-7B"))}
-    looked_for = {job_id: sharer.workload for job_id, sharer in sharers(jobs).items()}
+    looked_for = {job_id: sharer.workload for job_id, sharer in sharers(jobs, 0.0).items()}
     assert {row.job_id: workload_of(row) for row in rows} == looked_for
     assert looked_for == {"17": "physics/grpo/-/1x1", "18": "math-7B"}
 

@@ -15,6 +15,7 @@ from slurm_interleave.orchestrator.pairing.advice import Advice, Sharer, Worth
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import Known
 from slurm_interleave.orchestrator.pairing.profile import Profile
+from slurm_interleave.orchestrator.pairing.rating import PairingRules
 from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.plan import Lane, Node, Pending, Placement, plan
 from slurm_interleave.sql.rows import Slice
@@ -105,7 +106,7 @@ async def test_who_is_left_when_a_member_ends_gets_the_best_of_those_that_wait(
 
     [paired] = [record for record in caplog.records if record.msg == "placement.paired"]
     assert re.fullmatch(
-        r"1 \(half\) \+ 9 \(light\): saves [.\d]+ device-hours; duty \d+% of .*, slowdown 1.\d\d, 1.\d\d, .*",
+        r"1 \(half\) \+ 9 \(light\): saves 1.0 devices; duty \d+% of .*, slowdown 1.\d\d, 1.\d\d, .*",
         str(vars(paired)["reason"]),
     )
     assert {one.job_id: one.group for one in world.book.kept.values()} == {"1": "auto-1", "9": "auto-1"}
@@ -127,6 +128,40 @@ def submit(world: World, job_id: str, profile: str) -> None:
     world.slurm.submit(job_id, "auto")
     comment = world.slurm.queue[job_id].admin_comment.replace(";state", f";profile={profile};state")
     world.slurm.change(job_id, admin_comment=comment, account="ml")
+
+
+@pytest.mark.parametrize(
+    ("limits_min", "groups"),
+    [
+        ((90, 60, 2880, 0), "1133"),
+        ((90, 2880, 60, 2000), "1212"),
+        ((0, 2880, 1000, 0), "1221"),
+    ],
+)
+async def test_jobs_with_as_much_left_by_their_time_limits_share_devices(
+    limits_min: tuple[int, ...], groups: str
+) -> None:
+    rules = PairingRules(members=2)
+    world = World(Node("n1", (0, 1)), advice=Advice(PROFILES, rules, measure_first=True))
+    for job_id, limit_min in zip("1234", limits_min, strict=True):
+        submit(world, job_id, "light")
+        world.slurm.change(job_id, limit_min=limit_min)
+
+    await world.helper.round()
+
+    made = {one.job_id: one.group for one in world.book.kept.values()}
+    assert made == {job_id: f"auto-{first}" for job_id, first in zip("1234", groups, strict=True)}
+
+
+def test_a_job_joins_the_one_whose_limit_is_as_far_away() -> None:
+    jobs = sharers(_1="light", _2="light", _7="light")
+
+    def joined(*hours: int) -> str:
+        limited = [replace(job, hours=left) for job, left in zip(jobs.values(), hours, strict=True)]
+        return planned({job.job_id: job for job in limited})[0]["7"]
+
+    assert joined(2, 20, 30) == joined(20, 0, 0) == "auto-2"
+    assert joined(20, 2, 30) == joined(0, 20, 0) == "auto-1"
 
 
 def test_why_no_group_is_good_for_a_job_is_said_in_numbers() -> None:
@@ -225,7 +260,7 @@ def test_what_sharing_is_worth_comes_from_the_turns_that_ended(tmp_path: Path) -
     found = known(tmp_path, turns("light", 100, 300) + turns("full", 300, 1))
     found.look()
 
-    assert worth(found, "light", "light").gain > 0.8
+    assert worth(found, "light", "light").saved > 0
     assert "nothing to share" in worth(found, "light", "full").why
     assert "measured alone first" in worth(found, "light", "new").why
 
@@ -240,7 +275,7 @@ def test_each_turn_is_taken_once_and_new_ones_change_what_is_known(tmp_path: Pat
     rows += later * 10
     found.look()
 
-    assert worth(found, "job", "job").gain > 0
+    assert worth(found, "job", "job").saved > 0
 
 
 def test_a_file_of_profiles_that_cannot_be_read_is_said(tmp_path: Path) -> None:

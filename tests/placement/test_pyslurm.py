@@ -30,6 +30,7 @@ HELD = {
     "required_nodes": "n[1-2]",
     "max_nodes": 2,
     "gres_per_node": {"gres/ilva:g0": 1, "gres/ilva:g1": 1},
+    "time_limit": 90,
 }
 
 
@@ -128,6 +129,7 @@ async def test_a_job_is_read_as_squeue_would_have_it(chosen: Gateway) -> None:
         max_nodes=2,
         pinned=("n1", "n2"),
         gres=frozenset({"ilva:g0:1", "ilva:g1:1"}),
+        limit_min=90,
     )
     assert job.held
     assert await chosen.slurm.job("17") == job

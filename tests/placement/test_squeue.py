@@ -91,3 +91,29 @@ def test_the_account_of_a_job_is_read_where_there_is_one() -> None:
     data["jobs"][1]["account"] = "physics"
 
     assert [job.account for job in parse_squeue(json.dumps(data))][:2] == ["", "physics"]
+
+
+def limited(states: str, **times: object) -> SlurmJob:
+    record = {"job_id": 1, "job_state": states, "priority": 1, **times}
+    [job] = parse_squeue(json.dumps({"jobs": [record]}))
+    return job
+
+
+@pytest.mark.parametrize("limit", [90, {"set": True, "infinite": False, "number": 90}])
+def test_a_job_has_left_what_its_limit_says_and_once_it_runs_what_remains_of_it(limit: object) -> None:
+    runs = limited("RUNNING", time_limit=limit, end_time=10_000)
+
+    assert limited("PENDING", time_limit=limit, end_time=10_000).hours_left(9_000) == 2
+    assert runs.hours_left(10_000 - 5400) == 2
+    assert runs.hours_left(9_999) == 1
+    assert runs.hours_left(12_000) == 1  # Slurm ends it any moment
+
+
+@pytest.mark.parametrize(
+    "limit", [None, 0, 4294967295, 4294967294, {"set": True, "infinite": True, "number": 0}, {"set": False}]
+)
+def test_without_a_limit_it_is_not_known_what_a_job_has_left(limit: object) -> None:
+    if isinstance(limit, dict):
+        limit = {"infinite": False, "number": 0, **limit}
+
+    assert limited("RUNNING", time_limit=limit, end_time=10_000).hours_left(1) == 0

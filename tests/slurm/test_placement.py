@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,6 +190,25 @@ def test_a_job_of_a_hidden_partition_is_listed_and_only_slurms_own_word_says_tha
     assert {job, waits} <= listed
     assert runs == {job: True, waits: False, "99999": False}
     assert not asyncio.run(slurm.runs(job))
+
+
+def test_what_a_job_has_left_by_its_time_limit_is_read_of_each_release(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    slurm = SlurmCommands(timeout_s=60)
+    runs = cluster.sbatch(["sleep", "300"], options=["--time=1-00:00:00"])
+    waits = cluster.sbatch(["true"], options=["--hold", "--time=90"])
+    endless = cluster.sbatch(["true"], options=["--hold", "--time=UNLIMITED"])
+    cluster.wait(runs, "RUNNING")
+    try:
+        jobs = {name: asyncio.run(slurm.job(name)) for name in (runs, waits, endless)}
+    finally:
+        cluster.scancel(runs, waits, endless)
+
+    soon, later = time.time() + 60, time.time() + 36_000
+    left = {name: [job.hours_left(soon), job.hours_left(later)] for name, job in jobs.items()}
+    assert left == {runs: [24, 14], waits: [2, 2], endless: [0, 0]}
 
 
 def updated(cluster: Cluster, job: str, *changes: str) -> bool:

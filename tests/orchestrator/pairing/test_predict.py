@@ -159,7 +159,7 @@ def alternate(names: Iterable[str]) -> bool:
 @settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(st.lists(syncs, min_size=2, max_size=3))
 def test_a_rehearsal_says_what_the_core_will_do(jobs: list[Sync]) -> None:
-    forecast = predict.rehearse([profile(job, 0.05) for job in jobs], turns=600)
+    forecast = predict.rehearse([profile(job, 0.05) for job in jobs], part=4)
     made = [
         job_of(work, f"job-{n}", PLACES, 100, cost=cost, start_s=n * 7.0, spread=0.05)
         for n, (work, cost) in enumerate(jobs)

@@ -53,9 +53,10 @@ class MultiClusterMap:
 class Job(_Record):
     _known = (
         "account", "admin_comment", "allocated_nodes", "array_id", "array_task_id", "array_tasks_parallel",
-        "array_tasks_waiting", "dependencies", "excluded_nodes", "gres_per_node", "heterogeneous_id",
+        "array_tasks_waiting", "dependencies", "end_time", "excluded_nodes", "gres_per_node",
+        "heterogeneous_id",
         "constraints", "id", "max_nodes", "name", "priority", "requeue_count", "required_nodes", "state",
-        "state_reason",
+        "state_reason", "time_limit",
     )  # fmt: skip
 
     def __init__(self, job_id: int) -> None:
