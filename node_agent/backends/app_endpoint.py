@@ -70,7 +70,7 @@ class EndpointMover(Mover):
 
     @override
     async def restore(self, target: Target) -> Outcome:
-        """Have all serve again; if one cannot, the others drain and suspend once more."""
+        """Have all serve again; if one cannot, those that are back drain and suspend once more."""
         begun, limit = time.monotonic(), target.deadline_s
         failed = await _each(self._servers, lambda server: server.resume(begun + limit * _MOVED))
         if failed or target.stop.is_set():
@@ -101,9 +101,9 @@ class EndpointMover(Mover):
             await server.drain(drained, Stop())  # those that are back serve already
             await server.suspend(until)
 
-        back = [server for server in self._servers if server not in failed]
+        back = [server for server in self._servers if server not in failed or failed[server].back]
         again = await _each(back, leave)
-        unsure = [server for server, error in failed.items() if error.reached]
+        unsure = [server for server, error in failed.items() if error.reached and not error.back]
         away = await asyncio.gather(*(_is_away(server, until) for server in unsure))
         if again or not all(away):
             undoing = _words(again) or "whether it came back is not known"

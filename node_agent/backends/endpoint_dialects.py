@@ -182,7 +182,10 @@ class Sglang(_Server):
     async def resume(self, until: float) -> None:
         """Take the memory again, then go on with the requests."""
         await self._post("/resume_memory_occupation", until, body=self._body())
-        await self._continue(until)
+        try:
+            await self._continue(until)
+        except EndpointFailed as error:
+            raise EndpointFailed(str(error), reached=True, back=True) from None
 
     async def undo(self, until: float, failed: EndpointFailed | None) -> None:
         """Take the memory again if it was released; to take what was not released is an error there."""

@@ -20,10 +20,14 @@ _GRACE_S = 0.5
 class EndpointFailed(Exception):
     """A server did not do what it was asked."""
 
-    def __init__(self, text: str, *, reached: bool, again: bool = False) -> None:
-        """*reached*: it may have begun all the same; *again*: another try may end better."""
+    def __init__(self, text: str, *, reached: bool, again: bool = False, back: bool = False) -> None:
+        """*reached*: it may have begun all the same; *again*: another try may end better.
+
+        *back*: the server is on the devices again for certain, whatever else failed.
+        """
         super().__init__(text)
         self.reached = reached
+        self.back = back
         self.again = again
 
 

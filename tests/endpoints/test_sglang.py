@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_interleave.client.sim.arena import Arena
+from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from tests.endpoints.asking import Make, agent, asked, make, tell
 from tests.endpoints.servers import Sglang
@@ -51,3 +53,32 @@ async def test_an_sglang_server_that_refuses_to_release_goes_on(
     assert (failed.ok, failed.context) == (False, "resident")
     assert (good.asleep, bad.calls[-1]) == (False, "/continue_generation")
     assert not any("resume" in call for call in bad.calls)
+
+
+async def test_a_server_that_is_back_and_cannot_go_on_leaves_again_and_is_tried_once_more(
+    agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, sim: SimConfig
+) -> None:
+    good, bad = make(Sglang, Sglang)
+    await tell(folder, [good, bad])
+    assert (await asked(orchestrator, "SNAPSHOT")).ok
+    bad.fails["/continue_generation"] = [500] * 3
+
+    failed = await asked(orchestrator, "RESTORE")
+    taken = Arena.open(sim.directory).used_bytes(0)
+    again = await asked(orchestrator, "RESTORE")
+
+    assert (failed.ok, failed.context, taken) == (False, "saved", 0)
+    assert (again.ok, good.asleep, bad.asleep) == (True, False, False)
+
+
+async def test_a_server_that_is_back_and_can_neither_go_on_nor_leave_is_not_taken_for_saved(
+    agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator
+) -> None:
+    (bad,) = make(Sglang)
+    await tell(folder, [bad])
+    assert (await asked(orchestrator, "SNAPSHOT")).ok
+    bad.fails.update({"/continue_generation": [500] * 3, "/release_memory_occupation": [500] * 3})
+
+    failed = await asked(orchestrator, "RESTORE")
+
+    assert (failed.ok, failed.context) == (False, "faulted")
