@@ -74,6 +74,14 @@ local REFUSED = {
     { "mem_per_tres", "--mem-per-gpu cannot be interleaved; use --mem" },
 }
 
+--- Why the dependency that *job* asks for is refused, or nil: nodes cannot be given to another job.
+function request.refused_dependency(job)
+    if tostring(job.dependency or ""):lower():find("expand:", 1, true) then
+        return "--dependency=expand cannot be interleaved; ask for all nodes in one job"
+    end
+    return nil
+end
+
 local function unsupported(job)
     for _, case in ipairs(REFUSED) do
         if job[case[1]] and job[case[1]] ~= "" then
@@ -96,7 +104,7 @@ local function unsupported(job)
     if constraint:find("[^%w._&|-]") or constraint:find("&", 1, true) and constraint:find("|", 1, true) then
         return "--constraint cannot be interleaved but for names joined by & or by |"
     end
-    return nil
+    return request.refused_dependency(job)
 end
 
 --- The one type of GPU among the *types* asked for, or nil; and a reason where that cannot be had. Slurm does not

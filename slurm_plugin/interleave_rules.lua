@@ -276,7 +276,7 @@ function rules.refuse_change(job, record, uid)
             return case[2] .. " of an interleaved job cannot be changed"
         end
     end
-    local reason = refused_memory(job, record)
+    local reason = refused_memory(job, record) or request.refused_dependency(job)
     if reason then
         return reason
     end

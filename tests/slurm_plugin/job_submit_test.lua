@@ -24,6 +24,8 @@ tests["its user cannot release a job that waits for its devices, but can hold an
     equal(rules.refuse_change(job({ priority = 0 }), PLACED, USER), nil)
     equal(rules.refuse_change(job({ priority = 4294967295 }), PLACED, USER), nil)
     equal(rules.refuse_change(job({ name = "x" }), HELD, USER), nil)
+    equal(rules.refuse_change(job({ dependency = "afterok:3" }), HELD, USER), nil)
+    contains(rules.refuse_change(job({ dependency = "expand:3" }), HELD, USER), "--dependency=expand")
 end
 
 tests["its user cannot change where an interleaved job runs"] = function()

@@ -122,6 +122,7 @@ tests["what cannot be interleaved is refused with what to use instead"] = functi
     contains(comment({ tres_per_node = gpu, ntasks_per_tres = 1 }), "--ntasks-per-gpu")
     contains(comment({ tres_per_node = gpu, shared = 0 }), "--exclusive")
     contains(comment({ tres_per_node = gpu, priority = 0 }), "--begin=TIME")
+    contains(comment({ tres_per_node = gpu, dependency = "afterok:3,expand:4" }), "in one job")
     contains(comment({ tres_per_node = "gres:gpu:1,gres:ilv:g0:1" }), "gres:ilv:g0:1")
     contains(comment({ tres_per_task = "gres/gpu:1,gres/shard:1" }), "gres/shard:1")
     contains(comment({ tres_per_node = "gres:gpu:a:b:c" }), "not understood")

@@ -132,3 +132,10 @@ def test_a_user_can_neither_release_nor_move_a_job_that_waits_for_its_devices(cl
         cluster.command(*AS_NOBODY, "scancel", job)
     finally:
         cluster.start_again("interleaved")
+
+
+def test_an_interleaved_job_cannot_be_asked_for_to_expand_another(cluster: Cluster) -> None:
+    other = cluster.sbatch(["true"], options=["--begin=now+1hour", "--output=/dev/null"])
+
+    with pytest.raises(LabError, match=r"--dependency=expand cannot be interleaved"):
+        cluster.sbatch(["true"], group="mine", gres="gpu:1", options=[f"--dependency=expand:{other}"])
