@@ -107,7 +107,10 @@ class Jobs:
         seen = await self._caution(job)
         if self._state.jobs.get(job.job_id) is job and seen != self._cautions.get(job.job_id, ""):
             self._cautions[job.job_id] = seen
-            log.warning("job.caution", extra={"job": job.job_id, "reason": seen})
+            if seen:
+                log.warning("job.caution", extra={"job": job.job_id, "reason": seen})
+            else:
+                log.info("job.caution_over", extra={"job": job.job_id})
             self.report(job)
 
     async def _caution(self, job: Job) -> str:

@@ -84,7 +84,10 @@ async def test_what_keeps_a_job_from_being_saved_is_told_when_it_comes_to_be(
     where: AgentConfig,
     orchestrator: FakeOrchestrator,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO")
+
     async def told(job: str) -> str:
         report = await orchestrator.hears("started")
         while report.job_id != job:
@@ -111,6 +114,8 @@ async def test_what_keeps_a_job_from_being_saved_is_told_when_it_comes_to_be(
 
     assert at_first == ""
     assert later == of_another == requirements.MPS.text
+    logged = [record for record in caplog.records if "caution" in record.msg and vars(record)["job"] == "17"]
+    assert [record.msg for record in logged] == ["job.caution", "job.caution_over", "job.caution"]
     assert variables == f"process {rank.pid} has NCCL_CUMEM_ENABLE=1: saving it may fail unless 0"
 
 
