@@ -85,7 +85,7 @@ bench: $(VENV)/.ready
 
 # Nothing is installed for it: it is meant for machines that come with PyTorch.
 gpu-check: build/gpu
-	@PYTHONPATH=$(CURDIR)/build/gpu $(PYTHON) benchmarks/gpu_check.py $(ARGS)
+	@PYTHONPATH=$(CURDIR)/build/gpu$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) benchmarks/gpu_check.py $(ARGS)
 
 soak: $(VENV)/.ready
 	INTERLEAVE_HANDOVERS=10000 $(BIN)/python -m pytest tests/crash -s $(ARGS)

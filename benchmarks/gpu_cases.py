@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from gpu_stand import DEADLINE_S, JOB, MIB, Skipped, Stand, Wrong, host_memory
+from gpu_stand import DEADLINE_S, JOB, MIB, Skipped, Stand, Wrong, host_memory, host_room
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.cuda import requirements
@@ -20,6 +21,7 @@ from slurm_interleave.node_agent.backends.cuda.helpers import HelperLost
 from slurm_interleave.node_agent.backends.protocol import Target
 
 TORCH_GOAL = 0.8  # of the speed of plain copies
+CONTEXT_MIB = 1024  # what a process has on a device beside its tensors, at most
 _NOT_HERE = 2  # exit code of snapshot_torch.py
 Figures = dict[str, Any]
 
@@ -54,19 +56,25 @@ async def small(stand: Stand) -> Figures:
 
 
 async def large(stand: Stand) -> Figures:
+    """As much as the device has, and as a copy finds room for: one that does not is killed in the middle."""
     free = next(gpu.free for gpu in stand.gpus.values() if gpu.index == stand.devices[0])
-    return await one_process(stand, int(free * stand.share) // MIB)
+    room = host_room()
+    size = min(free * stand.share, room * stand.host_share)
+    return {**await one_process(stand, max(1, int(size) // MIB)), "host_room": room}
 
 
 async def own_store(stand: Stand) -> Figures:
     """The same with copies by helpers, into memory of ours."""
     if not stand.facts.custom_storage:
         raise Skipped("no_custom_storage: it begins with driver 615")
+    mib, free = stand.mib(4096), shutil.disk_usage(stand.folder).free
+    if free < (mib + CONTEXT_MIB) * MIB:
+        raise Skipped(f"{stand.folder} has {free} bytes free, too little for a copy (docker: --shm-size)")
     drivers, stand.moves = stand.moves, stand.moves_with(lock_timeout_s=30, store=str(stand.folder))
     try:
-        return await one_process(stand, stand.mib(4096))
+        return await one_process(stand, mib)
     finally:
-        stand.end()
+        await stand.end()
         stand.moves = drivers
 
 
@@ -109,7 +117,7 @@ async def two_on_each_device(stand: Stand) -> Figures:
         if [rank.ask("hash") for rank in ranks] != before:
             raise Wrong("the memory is not what it was")
         times.append({"devices": len(devices), "out_s": out_s, "in_s": in_s})
-        stand.end()
+        await stand.end()
     return {"times": times, "all_over_one": times[1]["out_s"] / times[0]["out_s"]}
 
 
@@ -191,7 +199,8 @@ async def other_device(stand: Stand) -> Figures:
     _, in_s = await stand.bring([second])
     await stand.sight.look()
     places = [gpu.index for gpu in stand.sight.gpus.values() if process.pid in gpu.users]
-    if process.ask("hash") != before or places != [second]:
+    # In a container NVML may list no process.
+    if process.ask("hash") != before or (places and places != [second]):
         raise Wrong(f"the memory is not what it was, or not on device {second}: {places}")
     return {"in_s": in_s}
 

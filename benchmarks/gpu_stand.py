@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.node_agent import host_memory as limits
 from slurm_interleave.node_agent.backends.cuda import helpers, requirements
 from slurm_interleave.node_agent.backends.cuda.helpers import Helpers
 from slurm_interleave.node_agent.backends.cuda.moves import Moves
@@ -26,6 +28,7 @@ from slurm_interleave.node_agent.job_processes import Owner
 JOB = "gpu-check"
 MIB = 1 << 20
 DEADLINE_S = 300.0
+END_S = 30.0  # for the kernel to end a process that was killed
 
 
 class Wrong(Exception):
@@ -37,9 +40,11 @@ class Skipped(Exception):
 
 
 class Process:
-    """A process of the job under test."""
+    """A process of the job under test, which answers within *answer_s* seconds."""
 
-    def __init__(self, program: Path, memory: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, program: Path, memory: Sequence[str], environment: dict[str, str], answer_s: float
+    ) -> None:
         self.popen = subprocess.Popen(
             [sys.executable, str(program), *memory],
             stdin=subprocess.PIPE,
@@ -48,15 +53,30 @@ class Process:
             env={**os.environ, **environment},
         )
         self.pid = self.popen.pid
-        if self.read() != "ready":
-            raise Wrong(f"{program} {' '.join(memory)} did not start")
+        self._answer_s = answer_s
+        try:
+            self.read()
+        except Wrong as error:
+            self.end()
+            raise Wrong(f"{program} {' '.join(memory)} did not start: {error}") from None
+
+    def end(self) -> None:
+        self.popen.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the driver keeps it, and the others go on
+            self.popen.communicate(timeout=END_S)
 
     def send(self, word: str) -> None:
         self.popen.stdin.write(word + "\n")
         self.popen.stdin.flush()
 
     def read(self) -> str:
-        return self.popen.stdout.readline().strip()
+        """Return its next line. Raises `Wrong`: after a restore a call may hang for good."""
+        came, _, _ = select.select([self.popen.stdout], [], [], self._answer_s)
+        if not came:
+            raise Wrong(f"process {self.pid} gave no answer within {self._answer_s:g} s")
+        if not (line := self.popen.stdout.readline()):
+            raise Wrong(f"process {self.pid} has ended")
+        return line.strip()
 
     def ask(self, word: str) -> str:
         self.send(word)
@@ -76,6 +96,8 @@ class Stand:
     folder: Path
     headroom_mib: int
     share: float  # of a device's free memory that the large case takes
+    host_share: float  # of the free host memory that its copy may take
+    answer_s: float  # for a process to answer
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,14 +125,25 @@ class Stand:
         return min(wanted, next(iter(self.gpus.values())).total // MIB // 16)
 
     def start(self, *memory: str) -> Process:
-        names = {"INTERLEAVE_JOB_ID": JOB, "NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
-        self.processes.append(Process(self.program, memory, {**names, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}))
+        """Start a process that has *memory*, DEVICE:MIB each; CUDA counts devices by its own order."""
+        places = {gpu.index: uuid for uuid, gpu in self.gpus.items()}
+        names = {
+            "INTERLEAVE_JOB_ID": JOB,
+            "NCCL_CUMEM_ENABLE": "0",
+            "NCCL_NVLS_ENABLE": "0",
+            "CUDA_VISIBLE_DEVICES": ",".join(places[index] for index in self.devices),
+        }
+        split = (words.split(":") for words in memory)
+        counted = [f"{self.devices.index(int(device))}:{mib}" for device, mib in split]
+        self.processes.append(Process(self.program, counted, names, self.answer_s))
         return self.processes[-1]
 
-    def end(self) -> None:
+    async def end(self) -> None:
+        """Kill the processes; saved before, where the host would hang else."""
+        if self.processes and requirements.saves_to_kill(self.facts):
+            await self.moves.snapshot(Target(JOB, tuple(self.devices), DEADLINE_S))
         for process in self.processes:
-            process.popen.kill()
-            process.popen.communicate()
+            process.end()
         self.processes.clear()
         self.moves.forget(JOB)
 
@@ -132,10 +165,16 @@ class Stand:
         return await self.helpers.ask("state", 5, fresh=True, pid=pid)
 
 
+def host_room() -> int:
+    """Return how many bytes of host memory a process of ours may take still."""
+    return min([limits.of_node().available, *(each.free for each in limits.of_job([os.getpid()]))])
+
+
 def host_memory(pid: int) -> dict[str, int]:
     """Return the resident memory of a process, and what is charged to its cgroup, in bytes."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    found = {name: int(status[name].split()[0]) * 1024 for name in ("VmRSS", "RssAnon", "RssShmem")}
+    names = ("VmRSS", "RssAnon", "RssShmem")
+    found = {name: int(status[name].split()[0]) * 1024 for name in names if name in status}
     for path in _memory_files(pid):
         with contextlib.suppress(OSError, ValueError):
             found["cgroup"] = int(path.read_text())

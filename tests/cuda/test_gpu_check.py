@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.stub_driver.stub import HERE, Stub
+from tests.stub_driver.stub import CHECKPOINTED, HERE, Stub
 
 ROOT = Path(__file__).parents[2]
 # What our own environment has, and such an image has not.
@@ -32,12 +32,12 @@ def gpu_check(
 
 
 def dry(
-    folder: Path, *arguments: str, benchmarks: Path = ROOT / "benchmarks"
+    folder: Path, *arguments: str, benchmarks: Path = ROOT / "benchmarks", job: Path = HERE / "job.py"
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     done = gpu_check(
         folder,
         "--job",
-        str(HERE / "job.py"),
+        str(job),
         "--headroom-mib",
         "1",
         "--share",
@@ -140,3 +140,75 @@ def test_a_case_that_fails_is_told_and_fails_the_whole(stub: Stub, tmp_path: Pat
     (case,) = result["cases"]
     assert (case["result"], "UVM" in case["text"]) == ("failed", True)
     assert "failed  small" in done.stdout
+
+
+def test_a_device_is_found_whatever_its_number_is(stub: Stub, tmp_path: Path) -> None:
+    stub.set(first_minor=5)  # a container, or a job, that sees some of the devices
+
+    done, result = dry(tmp_path, "--only", "t")  # small is among the others
+
+    assert done.returncode == 0, done.stdout
+    assert "ok" in {case["result"] for case in result["cases"]}
+
+
+def test_processes_need_not_be_listed_by_nvml(stub: Stub, tmp_path: Path) -> None:
+    stub.set(nvml_bytes="hidden")  # a container, whose process ids are others than the host's
+
+    done, _ = dry(tmp_path, "--only", "small")
+
+    assert done.returncode == 0, done.stdout
+
+
+BREAKS = {
+    "does not start": ("import sys; sys.exit(1)", "did not start"),
+    "gives no answer": ("print('ready', flush=True); import time; time.sleep(600)", "gave no answer"),
+    "ends": ("print('ready', flush=True)", "has ended"),
+}
+
+
+@pytest.mark.parametrize(("program", "text"), BREAKS.values(), ids=BREAKS.keys())
+def test_a_program_that_breaks_fails_its_cases_alone(
+    stub: Stub, tmp_path: Path, program: str, text: str
+) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(program)
+
+    done, result = dry(tmp_path, "--only", "ed_", "--answer-s", "0.5", job=job)
+
+    assert done.returncode == 1
+    said = {case["name"]: (case["result"], text in case["text"]) for case in result["cases"]}
+    assert said["pinned_memory"] == ("failed", True)
+    assert len(said) > 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_driver_that_gives_no_answer_fails_a_case_and_no_more(stub: Stub, tmp_path: Path) -> None:
+    stub.fault("lock", 600)
+    stub.fault("state", 0, delay_ms=60_000)
+    job = tmp_path / "job.py"
+    busy = 'if word == "busy":\n        return "ok"\n    if word == "fork":'
+    job.write_text((HERE / "job.py").read_text().replace('if word == "fork":', busy))
+
+    done, result = dry(tmp_path, "--only", "endless_work", job=job)
+
+    (case,) = result["cases"]
+    assert (done.returncode, case["result"]) == (1, "failed")
+    assert "HelperLost" in case["text"]
+
+
+def test_what_host_memory_cannot_hold_is_not_saved(stub: Stub, tmp_path: Path) -> None:
+    _, result = dry(tmp_path, "--only", "large", "--host-share", "1e-9")
+
+    (case,) = result["cases"]
+    assert (case["result"], case["figures"]["bytes"]) == ("ok", 1 << 20)
+
+
+def test_a_restored_process_is_saved_before_it_is_killed_where_the_host_would_hang_else(
+    stub: Stub, tmp_path: Path
+) -> None:
+    stub.set(version=13020, driver="595.71.05")
+
+    dry(tmp_path, "--only", "small")
+
+    (pid,) = {call.pid for call in stub.asked("restore")}
+    assert stub.state(pid) == CHECKPOINTED

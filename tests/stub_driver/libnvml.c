@@ -156,7 +156,7 @@ API int nvmlDeviceGetName(struct device *d, char *out, unsigned n)
 
 API int nvmlDeviceGetMinorNumber(struct device *d, unsigned *minor)
 {
-	*minor = d->index;
+	*minor = setting_number("first_minor", 0) + d->index;
 	return OK;
 }
 

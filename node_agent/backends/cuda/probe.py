@@ -93,6 +93,8 @@ def _ask(argv: Sequence[str] = ()) -> dict[str, Any]:
             cwd="/",
             env=helpers.environment(),
         )
+        if done.returncode != 0:  # its last line says why
+            raise ValueError(done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}")
         answer: dict[str, Any] = json.loads(done.stdout)["value"]
     except subprocess.TimeoutExpired:
         raise ConfigError(
