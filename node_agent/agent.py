@@ -93,12 +93,13 @@ class Agent:
         criu = Criu(config.criu, config.operation_timeout_s)
         self._drains = Drains(state, self._operations, images, criu, jobs.tell, jobs.report, jobs.registered)
         here = {name: group for name, group in (groups or {}).items() if config.node in group.nodes}
-        self._registrations = Registrations(config, here, state, self._start, self._jobs.end, self._variables)
+        self._users = Users(state, self._operations, self._link, config.watch_s, jobs.report)
+        told = self._variables, self._users.saved_to_kill
+        self._registrations = Registrations(config, here, state, self._start, self._jobs.end, *told)
         self.register = Register(state, self._operations.look, self._jobs.report, config.job_folder)
         self._drains.unplugged = self.register.unplugged
         notices = (self.register.notice, jobs.look_again)
         self._watch = Watch(state, jobs.end, config.watch_s, notices=notices)
-        self._users = Users(state, self._operations, self._link, config.watch_s, jobs.report)
         self.ready, self.metrics_port = asyncio.Event(), 0  # the port is there once it is ready
         self._reservations = Reservations(state, self._ask_for_devices)
         self._told: dict[str, Job] = {}

@@ -40,14 +40,19 @@ class Registrations:
         start: Start,
         end: Callable[[str], Awaitable[None]],
         variables: Callable[[Job], dict[str, str]],
+        saved_to_kill: Callable[[Job], Awaitable[str]],
     ) -> None:
-        """*groups* are those of this node; *start* and *end* a job, *variables* is what it finds."""
+        """*groups* are those of this node; *start* and *end* a job, *variables* is what it finds.
+
+        *saved_to_kill* says why its processes may not be killed, and does what it takes.
+        """
         self._config = config
         self._groups = groups
         self._state = state
         self._start = start
         self._end = end
         self._variables = variables
+        self._saved_to_kill = saved_to_kill
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._watched: dict[int, Job] = {}  # by descriptor of the process
         self._ends: set[asyncio.Task[None]] = set()
@@ -177,8 +182,11 @@ class Registrations:
         async with self._locks[job.job_id]:
             if self._state.jobs.get(job.job_id) is not job:
                 return
-            with contextlib.suppress(OSError):
-                await asyncio.to_thread(_kill_rest, job)
+            if why := await self._saved_to_kill(job):
+                log.warning("job.spared", extra={"job": job.job_id, "reason": why})
+            else:
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(_kill_rest, job)
             await self._end(job.job_id)
         self._locks.pop(job.job_id, None)
 

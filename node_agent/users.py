@@ -78,7 +78,7 @@ class Users:
             log.warning("users.blind", extra={"reason": str(error)})
             return
         try:
-            why = await self._saved(job) if self._backend.saves_to_kill else ""
+            why = await self.saved_to_kill(job)
             said = {"job": order.job_id, "pid": order.pid}
             if why:
                 log.warning("trespass.spared", extra={**said, "reason": why})
@@ -102,8 +102,10 @@ class Users:
             os.close(descriptor)
             raise
 
-    async def _saved(self, job: Job) -> str:
-        """Take the job's state off the devices; return why that failed."""
+    async def saved_to_kill(self, job: Job) -> str:
+        """Return why no process of *job* may be killed now: where it must be saved before, that is done."""
+        if not self._backend.saves_to_kill:
+            return ""
         operations = self._operations
         async with operations.lock(job.job_id):
             decision = on_order(operations.refresh(job), Verb.SNAPSHOT)

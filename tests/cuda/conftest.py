@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from slurm_interleave.client.core.groups import DeclaredGroup
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
@@ -101,11 +102,13 @@ async def node(stub: Stub, tmp_path: Path) -> AsyncIterator[Node]:
 
 
 @contextlib.asynccontextmanager
-async def running(where: AgentConfig, cuda: CudaConfig = CONFIG) -> AsyncIterator[Agent]:
+async def running(
+    where: AgentConfig, cuda: CudaConfig = CONFIG, groups: Mapping[str, DeclaredGroup] | None = None
+) -> AsyncIterator[Agent]:
     state = State(where.state_dir)
     backend = await asyncio.to_thread(backend_of, where, SimConfig(), cuda, state)
     assert isinstance(backend, CudaBackend)
-    agent = Agent(where, SimConfig(), backend, state)
+    agent = Agent(where, SimConfig(), backend, state, groups)
     task = asyncio.create_task(agent.run())
     await asyncio.wait({task, asyncio.create_task(agent.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
     assert not task.done(), task

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from slurm_interleave.client.core.groups import DeclaredGroup
+from slurm_interleave.client.core.hook_server import Peer
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.cuda import backend, requirements
@@ -258,3 +260,23 @@ async def test_a_trespasser_that_cannot_be_saved_is_spared_where_the_host_would_
         kill(agent, orchestrator, rank)
         assert await asyncio.to_thread(rank.popen.wait, 20) == -signal.SIGKILL
         assert stub.state(rank.pid) == CHECKPOINTED
+
+
+@pytest.mark.parametrize(("driver", "state"), [("595.71.05", CHECKPOINTED), ("580.95.05", RUNNING)])
+async def test_what_a_registered_process_left_running_is_saved_before_it_is_killed_there_too(
+    stub: Stub, where: AgentConfig, orchestrator: FakeOrchestrator, driver: str, state: int
+) -> None:
+    stub.set(driver=driver)
+    async with running(where, groups={"rl": DeclaredGroup(("n1",), (0,))}) as agent:
+        await orchestrator.hears("hello")
+        lead = await asyncio.create_subprocess_exec("sleep", "60")
+        answer = await agent._registrations.register({"group": "rl"}, Peer(lead.pid, 0, 0))
+        rank = await asyncio.to_thread(stub.start, answer["job"], "0:2")
+        assert (await orchestrator.asks("SNAPSHOT", answer["job"], "op1")).ok
+        assert (await orchestrator.asks("RESTORE", answer["job"], "op2")).ok
+
+        lead.kill()
+        await lead.wait()
+
+        assert await asyncio.to_thread(rank.popen.wait, 20) == -signal.SIGKILL
+        assert stub.state(rank.pid) == state
