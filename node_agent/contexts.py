@@ -9,6 +9,7 @@ from typing_extensions import assert_never
 
 from slurm_interleave.client.core.errors import Busy, JobFaulted, WrongState
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.core.values import REASON_MAX
 
 MOVING = frozenset({Context.SAVING, Context.RESTORING})
 
@@ -55,13 +56,22 @@ class Seen:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an operation ended. *moved* is the bytes that went over, *error* is empty where it went well."""
+    """How an operation ended. *moved* is the bytes that went over, *error* is empty where it went well.
+
+    Applications write errors too: longer ones are cut, or the node's agent could say no more to the
+    orchestrator, for which a message has a size.
+    """
 
     context: Context
     moved: int = 0
     error: str = ""
     kept: int = 0  # see `JobContext.kept`
     in_memory: int = 0  # see `JobContext.in_memory`
+
+    def __post_init__(self) -> None:
+        """Cut *error*."""
+        if len(self.error) > REASON_MAX:
+            object.__setattr__(self, "error", self.error[:REASON_MAX])
 
     @property
     def ok(self) -> bool:

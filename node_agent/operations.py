@@ -107,7 +107,7 @@ class Operations:
             return await asyncio.shield(known)
         before = [known for number in after if (known := self.results.get(number)) is not None]
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.results.keep(operation, result)
+        self.results.keep(operation, job_id, result)
         stop = self._stops.begin(operation)
         try:
             result.set_result(await self._order_after(before, verb, job_id, attempt, beside, stop))
@@ -150,7 +150,7 @@ class Operations:
             raise WrongState(refusal)
         operation = f"{verb.value}-{uuid.uuid4().hex}"
         work = self._call(job, verb, decision.during, mover)
-        self.results.keep(operation, asyncio.create_task(work, name=operation))
+        self.results.keep(operation, job.job_id, asyncio.create_task(work, name=operation))
         return operation
 
     async def discard(self, job: Job) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import MOVING, Outcome, Verb
@@ -26,31 +26,49 @@ class Result:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Kept:
+    job: str
+    future: asyncio.Future[Result]
+    began: float = field(default_factory=time.monotonic)
+
+
 class Results:
     """All operations that this agent remembers; the oldest are forgotten, but none that is under way."""
 
     def __init__(self) -> None:
-        self._futures: OrderedDict[str, asyncio.Future[Result]] = OrderedDict()
-        self._began: dict[str, float] = {}
+        self._kept: dict[str, _Kept] = {}  # the oldest first
+        self._counts: Counter[str] = Counter()  # by job
 
-    def keep(self, operation: str, result: asyncio.Future[Result]) -> None:
-        """Remember an operation that begins now."""
-        self._futures[operation], self._began[operation] = result, time.monotonic()
-        while len(self._futures) > _KEPT and next(iter(self._futures.values())).done():
-            forgotten, _ = self._futures.popitem(last=False)
-            del self._began[forgotten]
+    def keep(self, operation: str, job: str, result: asyncio.Future[Result]) -> None:
+        """Remember an operation on *job* that begins now."""
+        self._kept[operation] = _Kept(job, result)
+        self._counts[job] += 1
+        if len(self._kept) > _KEPT:
+            self._forget_oldest()
 
-    def get(self, operation: str) -> asyncio.Future[Result] | None:
-        """Return an operation by its id, finished or not."""
-        return self._futures.get(operation)
+    def get(self, operation: str, job: str = "") -> asyncio.Future[Result] | None:
+        """Return an operation by its id, finished or not; with *job* only if it is one on that job."""
+        kept = self._kept.get(operation)
+        return kept.future if kept is not None and job in ("", kept.job) else None
 
     def seconds(self, operation: str) -> float:
         """Return for how long a known operation has been under way."""
-        return time.monotonic() - self._began[operation]
+        return time.monotonic() - self._kept[operation].began
 
     def forget(self, operation: str) -> None:
         """Make the id as good as new."""
-        del self._futures[operation], self._began[operation]
+        job = self._kept.pop(operation).job
+        self._counts[job] -= 1
+        if not self._counts[job]:
+            del self._counts[job]
+
+    def _forget_oldest(self) -> None:
+        """Forget the oldest of the job that has most: no job's calls make those on others be forgotten."""
+        most, _ = self._counts.most_common(1)[0]
+        ended = (number for number, one in self._kept.items() if one.job == most and one.future.done())
+        if oldest := next(ended, ""):
+            self.forget(oldest)
 
 
 async def first_failure(before: Sequence[asyncio.Future[Result]]) -> str:

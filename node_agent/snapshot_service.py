@@ -27,6 +27,7 @@ _STATES = {
     Context.FAULTED: v1.JOB_STATE_FAULTED,
     Context.UNKNOWN: v1.JOB_STATE_UNSPECIFIED,
 }
+_REGISTER_MAX = 64 << 10
 
 
 class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
@@ -62,7 +63,7 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         if request.operation_id == ALREADY_RUNNING:
             return v1.GetOperationResponse(status=v1.OPERATION_STATUS_COMPLETE)
         results = self._operations.results
-        task = results.get(request.operation_id)
+        task = results.get(request.operation_id, self._only)
         if task is None:
             raise UnknownOperation(f"no operation {excerpt(request.operation_id)} on this node")
         if not task.done():
@@ -110,6 +111,8 @@ class SnapshotService(v1_rpc.SnapshotAgentServiceServicer):
         first = await anext(messages, v1.WorkloadMessage())
         if not first.register.job_id:
             raise BadArgument("the first message of a workload channel must be `register` with a job_id")
+        if (size := first.register.ByteSize()) > _REGISTER_MAX:
+            raise BadArgument(f"`register` has {size} bytes; at most {_REGISTER_MAX} are kept for a channel")
         self._find(first.register.job_id)
         return first.register
 

@@ -21,6 +21,7 @@ from slurm_interleave.node_agent.snapshot_service import SnapshotService
 # Else a server hangs up on a client that pings as ours do while a stream has nothing to say.
 _OPTIONS = (("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
 CONNECTIONS_MAX = 256  # to one job's socket: a job must not use up the files that the agent may open
+CALLS_MAX = 2048  # under way on one job's socket: nor its memory, each waits with its message
 _JOB_OPTIONS = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX))
 _STOP_S = 0.2
 
@@ -32,12 +33,14 @@ async def serve(
     handlers: Sequence[Any] = (),
     options: Sequence[tuple[str, int]] = _OPTIONS,
     own: JobService | None = None,
+    calls: int | None = None,
 ) -> tuple[grpc.aio.Server, int]:
     """Serve *service*, the health service, *handlers* and *own*; return the server and its port.
 
+    Of calls beyond *calls* that are under way each is refused, with RESOURCE_EXHAUSTED.
     Raises `ConfigError` if *address* cannot be used.
     """
-    server = grpc.aio.server(options=options)
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls)
     ours = ErrorsToStatus(server)
     v1_rpc.add_SnapshotAgentServiceServicer_to_server(service, ours)
     health = health_aio.HealthServicer()
@@ -68,7 +71,7 @@ async def serve_job(
     path = folder / "socket"
     try:
         _clear(folder, path)
-        server, _ = await serve(f"unix:{path}", service, backends, handlers, _JOB_OPTIONS, own)
+        server, _ = await serve(f"unix:{path}", service, backends, handlers, _JOB_OPTIONS, own, CALLS_MAX)
         _hand_over(folder, path, uid, gid)
     except OSError as error:
         raise ConfigError(f"{path}: the job's socket cannot be made: {error}") from error

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from slurm_interleave.client.core.errors import BadArgument
+from slurm_interleave.client.core.names import excerpt
+from slurm_interleave.client.core.values import PID_MAX, REASON_MAX, SIZE_MAX, parse_number
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.workload import ARENA_KEY, PID_KEY, RANK_KEY, SPILLS_KEY
 from slurm_interleave.node_agent.waits import CANCELLED, Limit, Stop
 
-_RANK = re.compile(r"(\d{1,5})/(\d{1,5})")
+_RANK = re.compile(r"(\d{1,4})/(\d{1,4})", re.ASCII)
+_RANKS_MAX = 1024  # of a job on one node
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,12 @@ class Speaker:
         """Return who opened a stream with this metadata. Raises `BadArgument`."""
         text = str(metadata.get(RANK_KEY, "0/1"))
         found = _RANK.fullmatch(text)
-        if found is None or int(found[1]) >= int(found[2]):
-            raise BadArgument(f"{RANK_KEY}: {text!r} is not a rank and the number of ranks, as in 3/8")
-        arena = _number(metadata, ARENA_KEY) if ARENA_KEY in metadata else None
-        spills = _number(metadata, SPILLS_KEY) > 0
-        return cls(int(found[1]), int(found[2]), _number(metadata, PID_KEY), arena, spills)
+        if found is None or not int(found[1]) < int(found[2]) <= _RANKS_MAX:
+            what = f"is not a rank and the number of ranks, {_RANKS_MAX} at most, as in 3/8"
+            raise BadArgument(f"{RANK_KEY}: {excerpt(text)} {what}")
+        arena = _number(metadata, ARENA_KEY, SIZE_MAX) if ARENA_KEY in metadata else None
+        spills = _number(metadata, SPILLS_KEY, 1) > 0
+        return cls(int(found[1]), int(found[2]), _number(metadata, PID_KEY, PID_MAX), arena, spills)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Channel:
         """Take a result; one that nobody waits for is dropped."""
         answer = self._waiting.get(result.command_id)
         if answer is not None:
-            error = "" if result.ok else result.error or "the application gave no reason"
+            error = "" if result.ok else result.error[:REASON_MAX] or "the application gave no reason"
             _settle(answer, Answer(error))
 
     def lost(self) -> None:
@@ -160,8 +164,5 @@ def _settle(future: asyncio.Future[Answer], answer: Answer) -> None:
         future.set_result(answer)
 
 
-def _number(metadata: Mapping[str, str | bytes], key: str) -> int:
-    text = str(metadata.get(key, "0"))
-    if not text.isascii() or not text.isdigit():
-        raise BadArgument(f"{key}: {text!r} is not a whole number")
-    return int(text)
+def _number(metadata: Mapping[str, str | bytes], key: str, maximum: int) -> int:
+    return parse_number(metadata.get(key, "0"), key, maximum)
