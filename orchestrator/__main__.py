@@ -38,7 +38,9 @@ def main() -> None:
         # What others may open is given away explicitly.
         os.umask(0o077)
         # Before the database: opening that ends any other orchestrator.
-        with only_one(config.socket.with_suffix(".lock"), "interleaved"), exporting(tracing, "interleaved"):
+        lock = config.socket.with_suffix(".lock")
+        # An agent on this host has the sockets of jobs in the same folder.
+        with only_one(lock, "interleaved", folder_mode=0o755), exporting(tracing, "interleaved"):
             asyncio.run(_serve(config, path))
     except InterleaveError as error:
         sys.exit(f"interleaved: {error}")

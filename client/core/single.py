@@ -12,10 +12,15 @@ from slurm_interleave.client.core.errors import ConfigError
 
 
 @contextlib.contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file *path* as the one *what*. Raises `ConfigError` that names who holds it."""
+def only_one(path: Path, what: str, *, folder_mode: int = 0o700) -> Iterator[None]:
+    """Hold the lock file *path* as the one *what*. Raises `ConfigError` that names who holds it.
+
+    *folder_mode* is that of its folder, whatever the umask says, if there is none yet.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(folder_mode)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"lock file {path} cannot be made: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -202,3 +203,12 @@ def test_an_address_in_use_ends_it_with_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"interleaved: [orchestrator] listen = '{running.address}' cannot be used" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_folder_of_its_socket_is_open_to_users_since_jobs_may_have_theirs_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "interleave"
+
+    with daemon(tmp_path, socket=f"{folder}/interleaved.sock"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+        assert stat.S_IMODE((folder / "interleaved.sock").stat().st_mode) == 0o600
+        assert stat.S_IMODE((folder / "interleaved.lock").stat().st_mode) == 0o600
