@@ -1,7 +1,7 @@
 # What the three hook scripts share; read by them, not run.
 # shellcheck shell=sh
 
-PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm-interleave/bin
 # Slurm drains a node whose prolog or epilog fails; an outage of ours must not be one.
 trap 'exit 0' EXIT
 

@@ -102,6 +102,10 @@ def hook(facts: SlurmFacts, option: str, *, here: bool) -> Finding:
     if not any(_calls_ours(option, _code(script.text)) for script in found):
         advice = f"call /etc/slurm/interleave/{_FILES[option]} from it"
         return error(option, f"{value} does not call ours", advice)
+    for script in found:
+        if script.path.name == _FILES[option] and script.path.parent in facts.hookless:
+            advice = f"set bin_dir in {script.path.parent / 'interleave-hooks.conf'} to its folder"
+            return error(option, f"{script.path} does not find the program interleave-hook", advice)
     return ok(option, f"{value} calls ours")
 
 
@@ -124,7 +128,10 @@ def _gres(facts: SlurmFacts, config: PlacementConfig) -> Iterator[Finding]:
     names = ", ".join(wanted)
     types = facts.setting("GresTypes").split(",")
     lacking = [name for name in wanted if name not in types]
-    if lacking:
+    if "gpu" not in types:
+        text = "gpu is not in it, so sbatch itself refuses --gres=gpu:N"
+        yield error("GresTypes", text, f"GresTypes={','.join(['gpu', *filter(None, types), *lacking])}")
+    elif lacking:
         text = f"{', '.join(lacking)} of our gres not in it: {','.join(types) or 'empty'}"
         yield error("GresTypes", text, f"GresTypes={','.join([*filter(None, types), *lacking])}")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from slurm_interleave.orchestrator.doctor.elf import plugin_release
 _TIMEOUT_S = 10.0
 _SETTING = re.compile(r"(\w+)(?:\[\d+\])?\s*= ?(.*)")
 _WORD = re.compile(r"\b(\w+)=(\S*)")
+_SEARCHED = re.compile(r"^PATH=(\S+)$", re.MULTILINE)
+_BIN_DIR = re.compile(r"^bin_dir=(.+)$", re.MULTILINE)
 _PATH = re.compile(r"/[\w.+@%/-]+")
-_LOADS = ("optional", "required")
 _TEXT_MAX = 256 * 1024
 SCRIPTS = ("Prolog", "Epilog", "EpilogSlurmctld")
 
@@ -53,6 +55,8 @@ class SlurmFacts:
     """Of slurmctld's host."""
     scripts: Mapping[str, tuple[Script, ...]]
     """By option: the scripts of this host, and the files that they name."""
+    hookless: frozenset[Path]
+    """The folders of our scripts that do not find interleave-hook."""
     partition: tuple[str, ...] | None
     """The nodes of the interleaving partition; None: there is no such partition."""
     gres: Mapping[str, str]
@@ -77,13 +81,16 @@ async def gather(partition: str) -> SlurmFacts:
     conf = Path((config.get("SLURM_CONF") or ("/etc/slurm/slurm.conf",))[0])
     plugstack = Path((config.get("PlugStackConfig") or (str(conf.parent / "plugstack.conf"),))[0])
     folder = Path((config.get("PluginDir") or ("/",))[0].partition(":")[0])
+    found = {option: tuple(scripts(config.get(option, ()))) for option in SCRIPTS}
+    folders = {script.path.parent for some in found.values() for script in some}
     return SlurmFacts(
         release,
         config,
         plugstack,
         tuple(plugins(plugstack, folder)),
         read_script(conf.parent / "job_submit.lua"),
-        {option: tuple(scripts(config.get(option, ()))) for option in SCRIPTS},
+        found,
+        frozenset(folder for folder in folders if lacks_hook(folder)),
         parse_partition(partitions, partition),
         {name: words.get("Gres", "") for name, words in _named(nodes, "NodeName").items()},
     )
@@ -136,6 +143,16 @@ def scripts(values: tuple[str, ...], depth: int = 2) -> Iterator[Script]:
                 yield script
                 if depth:
                     yield from scripts(tuple(sorted(set(_PATH.findall(script.text)))), depth - 1)
+
+
+def lacks_hook(folder: Path) -> bool:
+    """Tell of a folder with scripts of ours that these find no interleave-hook from there."""
+    common, settings = read_script(folder / "common.sh"), read_script(folder / "interleave-hooks.conf")
+    searched = _SEARCHED.search(common.text) if common else None
+    if searched is None:
+        return False
+    named = _BIN_DIR.findall(settings.text) if settings else []
+    return shutil.which("interleave-hook", path=":".join([*named[-1:], searched[1]])) is None
 
 
 def _files(value: str) -> list[Path]:

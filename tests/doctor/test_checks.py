@@ -39,6 +39,7 @@ WELL = SlurmFacts(
     plugins=(Plugin(Path("/usr/lib/interleave.so"), required=False, release=(24, 11)),),
     job_submit=ours("slurm_plugin", "job_submit.lua"),
     scripts={option: (ours("prolog_epilog", name),) for option, name in HOOKS.items()},
+    hookless=frozenset(),
     partition=("n1", "n2"),
     gres=dict.fromkeys(("n1", "n2"), "ilva:g0:1,ilva:g1:1,ilvb:g0:1,ilvb:g1:1(S:0-1)"),
 )
@@ -52,7 +53,7 @@ def bad(facts: SlurmFacts, config: PlacementConfig = LANES) -> dict[str, Finding
 def test_nodes_of_a_class_need_the_gres_of_that_class_alone() -> None:
     old = NodeClass("n2", "token", ("ilv",))
     config = replace(LANES, classes=(old,))
-    facts = replace(configured(GresTypes="ilva,ilvb,ilv"), gres={**WELL.gres, "n2": "ilv:g0:2,ilv:g1:2"})
+    facts = replace(configured(GresTypes="gpu,ilva,ilvb,ilv"), gres={**WELL.gres, "n2": "ilv:g0:2,ilv:g1:2"})
 
     assert bad(facts, config) == {}
     found = bad(replace(facts, gres=WELL.gres), config)
@@ -115,6 +116,7 @@ def test_the_host_of_slurmctld_is_known_by_its_name(host: str) -> None:
         ),
         (configured(PrologFlags="(null)"), "PrologFlags", "error", "empty: without Alloc"),
         (configured(GresTypes="gpu,ilva"), "GresTypes", "error", "ilvb of our gres not in it"),
+        (configured(GresTypes="ilva,ilvb"), "GresTypes", "error", "sbatch itself refuses --gres=gpu:N"),
         (replace(WELL, partition=None), "partition", "error", "no partition interleave"),
         (replace(WELL, partition=()), "partition", "error", "it has no nodes"),
         (replace(WELL, partition=("n1", "n9")), "partition", "error", ": n9"),
@@ -180,6 +182,14 @@ def test_an_epilog_that_ends_a_users_other_jobs_is_warned_of(text: str, path: st
 )
 def test_an_epilog_that_does_not_is_not(text: str) -> None:
     assert bad(script("Epilog", text)) == {}
+
+
+def test_our_scripts_are_to_find_their_program() -> None:
+    found = bad(replace(WELL, hookless=frozenset({ETC})))
+
+    assert found.keys() == HOOKS.keys()
+    assert found["Epilog"].text == "/etc/slurm/epilog.sh does not find the program interleave-hook"
+    assert "bin_dir in /etc/slurm/interleave-hooks.conf" in found["Epilog"].advice
 
 
 def test_what_does_not_run_on_a_host_is_not_looked_for_there() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import struct
 from pathlib import Path
 
 import pytest
 
 from slurm_interleave.orchestrator.doctor.elf import plugin_release
-from slurm_interleave.orchestrator.doctor.facts import parse_config, parse_partition, plugins, scripts
+from slurm_interleave.orchestrator.doctor.facts import (
+    lacks_hook,
+    parse_config,
+    parse_partition,
+    plugins,
+    scripts,
+)
 
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin" / "build" / "interleave.so"
 
@@ -122,3 +130,35 @@ def test_a_script_is_read_with_what_it_names_and_a_pattern_with_all_that_it_matc
     assert found == {"main.sh", "inner.sh", "40-lastuserjob"}
     assert [one.path.name for one in scripts((f"{tmp_path}/epilog.d/*",))] == ["40-lastuserjob"]
     assert list(scripts(("(null)", f"{tmp_path}/missing"))) == []
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> Path:
+    """Our own scripts, but for one that searches a folder of the test instead of the system's."""
+    folder = tmp_path / "hooks"
+    shutil.copytree(PLUGIN.parents[2] / "prolog_epilog", folder)
+    common = folder / "common.sh"
+    found = re.sub(r"^PATH=.*$", f"PATH={tmp_path}/system", common.read_text(), flags=re.MULTILINE)
+    common.write_text(found)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("place", "bin_dir", "lacks"),
+    [("system", "", False), ("mine", "mine", False), ("mine", "", True), ("mine", "other", True)],
+)
+def test_where_our_scripts_look_for_their_program_is_looked_too(
+    hooks: Path, place: str, bin_dir: str, lacks: bool
+) -> None:
+    program = hooks.parent / place / "interleave-hook"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    if bin_dir:
+        with (hooks / "interleave-hooks.conf").open("a") as settings:
+            settings.write(f"bin_dir={hooks.parent / bin_dir}\n")
+
+    assert lacks_hook(hooks) is lacks
+
+
+def test_of_a_folder_without_scripts_of_ours_nothing_is_missed(tmp_path: Path) -> None:
+    assert not lacks_hook(tmp_path)

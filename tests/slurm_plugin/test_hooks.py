@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -180,6 +181,17 @@ def test_without_settings_the_defaults_of_the_hook_count(node: Node) -> None:
 
     assert node.run("prolog.sh", OURS)[1] == "--socket=/run/interleave/agent.sock"
     assert node.run("slurmctld_epilog.sh", OURS) == ["job-over", "--job=17"]
+
+
+def test_scripts_and_plugin_look_for_the_hook_in_the_same_folders() -> None:
+    plugin = re.search(
+        r"folders\[\] = \{(.*?)\};", (HOOKS.parent / "slurm_plugin/hook.c").read_text(), re.DOTALL
+    )
+    scripts = re.search(r"^PATH=(\S+)$", (HOOKS / "common.sh").read_text(), re.MULTILINE)
+
+    assert plugin is not None
+    assert scripts is not None
+    assert set(re.findall(r'"(\S+)"', plugin[1])) <= set(scripts[1].split(":"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
