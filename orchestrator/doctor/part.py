@@ -9,7 +9,7 @@ from slurm_interleave.client.cli.link import orchestrator
 from slurm_interleave.client.core.config import load_section
 from slurm_interleave.client.core.errors import BadName, ConfigError, InterleaveError
 from slurm_interleave.client.core.groups import load_groups
-from slurm_interleave.client.doctor.finding import Finding, Host, error, ok
+from slurm_interleave.client.doctor.finding import Finding, Host, error, ok, warning
 from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.doctor import checks
@@ -95,6 +95,8 @@ def of_job(job: SlurmJob) -> Finding:
         text += ": not interleaved"
     else:
         text += f": group {comment.group}, AdminComment {job.admin_comment}"
+        if comment.why:
+            return warning(f"job {job.name}", text, f"it waits, since {comment.why}")
     return ok(f"job {job.name}", text)
 
 

@@ -30,6 +30,7 @@ from slurm_interleave.orchestrator.placement.placing import Placing, Seated, Tod
 from slurm_interleave.orchestrator.placement.plan import Placement, plan
 from slurm_interleave.orchestrator.placement.ports import Book, Fleet, Members, Slurm, Update
 from slurm_interleave.orchestrator.placement.reports import Reports
+from slurm_interleave.orchestrator.placement.shortage import shortages
 from slurm_interleave.orchestrator.placement.squeue import SlurmJob
 from slurm_interleave.orchestrator.placement.traits import Traits
 from slurm_interleave.orchestrator.placement.waiting import Jobs, array_of, sharers, waiting, wish_of
@@ -141,7 +142,11 @@ class PlacementHelper:
         await self._placing.do(todo)
         await self._split([p.job_id for p in made if p.job_id not in jobs], jobs)
         served = {array_of(placement.job_id) for placement in made}
-        refusals = {array_of(job.job_id): job.unmet or groups.refusal(job) for job in pending}
+        short = shortages(pending, nodes, lanes) if self._fleet.nodes() else {}
+        refusals = {
+            array_of(job.job_id): job.unmet or groups.refusal(job) or short.get(job.job_id, "")
+            for job in pending
+        }
         unsaid = [
             (refusals[job_id], *jobs[job_id])
             for job_id in refusals.keys() - served
