@@ -17,8 +17,8 @@ from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.freed import Freed
 from slurm_interleave.node_agent.config import AgentConfig
 from tests.cuda.conftest import CONFIG, Node, running
+from tests.node_agent.channel import App, has_channel
 from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, start_job
-from tests.node_agent.test_channel import App, has_channel
 from tests.stub_driver.stub import CHECKPOINTED, MIB, Process, Stub
 
 BLIND = replace(CONFIG, look_s=1e6, app_keeps_mib=4)  # what it knows it has asked for

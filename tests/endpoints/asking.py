@@ -12,15 +12,13 @@ import pytest
 import pytest_asyncio
 
 from slurm_interleave.client.endpoints import register_endpoints
-from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from tests.endpoints.servers import Engine
 from tests.node_agent.conftest import folder, orchestrator, sim
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, running, start_job
+from tests.node_agent.fakes import FakeOrchestrator, config, device_of, environment, running, start_job
 
 __all__ = ["folder", "orchestrator", "sim"]
 Make = Callable[..., list[Engine]]
@@ -31,7 +29,7 @@ def make(sim: SimConfig) -> Iterator[Make]:
     engines: list[Engine] = []
 
     def made(*kinds: type[Engine]) -> list[Engine]:
-        device = SimDevice(Arena.open(sim.directory), 0, "17")
+        device = device_of(sim)
         engines.extend(kind(device) for kind in kinds)
         return engines[-len(kinds) :]
 

@@ -21,7 +21,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from tests.node_agent.conftest import agent, folder, orchestrator, sim
-from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, start_job
+from tests.node_agent.fakes import FakeOrchestrator, device_of, environment, eventually, start_job
 
 __all__ = ["agent", "folder", "orchestrator", "sim"]
 
@@ -198,7 +198,7 @@ def test_an_sglang_engine_that_would_free_nothing_or_lose_its_weights_is_refused
 @pytest_asyncio.fixture
 async def llm(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[Llm]:
     await start_job(folder)
-    llm = Llm(SimDevice(Arena.open(sim.directory), 0, "17"))
+    llm = Llm(device_of(sim))
     workload = Workload.from_env(vllm.Engine(llm, lambda: False), Rank(), environment(folder))
     assert workload is not None
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import grpc
 
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
@@ -24,6 +26,8 @@ from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.protocol import Backend
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.state import State
+
+OURS = f"{os.getpid()}000"  # no process of another test run on this host has this job id
 
 
 class FakeOrchestrator(rpc.AgentLinkServicer, ts_rpc.TimeSliceOrchestratorServiceServicer):
@@ -190,6 +194,11 @@ async def start_job(folder: Path, job: str = "17", **more: Any) -> Mapping[str, 
 def environment(folder: Path, job: str = "17") -> dict[str, str]:
     text = (folder / "run" / "jobs" / job / "environment").read_text()
     return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def device_of(sim: SimConfig, job: str = "17", index: int = 0) -> SimDevice:
+    """Return a device as a process of *job* uses it."""
+    return SimDevice(Arena.open(sim.directory), index, job)
 
 
 async def until(sim: SimConfig, state: Context, job: str = "17") -> None:

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent import host_memory
 from slurm_interleave.node_agent.admission import GIB, Disk, Limit, Need, Node, refusal
@@ -24,7 +22,7 @@ from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.host_room import HostRoom
 from slurm_interleave.node_agent.state import Job, Request, State
-from tests.node_agent.fakes import FakeOrchestrator, config, running, start_job
+from tests.node_agent.fakes import FakeOrchestrator, config, device_of, running, start_job
 
 NODE = Node(total=100 * GIB, available=60 * GIB)
 
@@ -224,7 +222,7 @@ async def test_a_snapshot_that_does_not_fit_is_refused_with_the_numbers_and_the_
     where = config(folder, orchestrator.address, host_memory_gib=2 / 1024)
     async with running(where, sim, SimBackend("n1", sim)):
         await start_job(folder)
-        device = SimDevice(Arena.open(sim.directory), 0, "17")
+        device = device_of(sim)
         small = device.put(np.ones(1 << 20, np.uint8))
         large = device.put(np.ones(2 << 20, np.uint8))
 

@@ -11,8 +11,6 @@ import pytest
 from typing_extensions import override
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
@@ -21,8 +19,8 @@ from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.protocol import Target
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import Outcome, Verb
-from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job, until
-from tests.node_agent.test_channel import App, app, device, stub
+from tests.node_agent.channel import App, app, device, stub
+from tests.node_agent.fakes import FakeOrchestrator, config, device_of, eventually, running, start_job, until
 from tests.node_agent.test_operations import operations
 
 __all__ = ["app", "device", "stub"]
@@ -45,7 +43,7 @@ async def test_a_move_of_sim_that_is_cancelled_is_undone_and_may_be_tried_again(
     slow = SimConfig(directory=sim.directory, devices=2, memory_mib=8, **{speed: 0.0001})
     async with running(config(folder, orchestrator.address), slow, SimBackend("n1", slow)):
         await start_job(folder)
-        buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(VALUES)
+        buffer = device_of(sim).put(VALUES)
         if verb == "RESTORE":
             await orchestrator.asks("SNAPSHOT", "17", "1-0")
         orchestrator.operate(verb, "17", "1-1")
@@ -110,7 +108,7 @@ async def test_a_cancel_for_what_has_ended_or_is_not_known_changes_nothing(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
-    SimDevice(Arena.open(sim.directory), 0, "17").put(VALUES)
+    device_of(sim).put(VALUES)
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
 
     for operation in ("1-1", "9-9", ""):

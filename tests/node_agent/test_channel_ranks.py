@@ -9,58 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 import pytest_asyncio
 
-from slurm_interleave.client.sim import SimBuffer, SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, running, start_job
-
-
-class HostCopy:
-    """The state of one rank: one buffer on the device, or its bytes in host memory."""
-
-    tags = ("weights",)
-    can_discard = False
-
-    def __init__(self, device: SimDevice, value: int) -> None:
-        self._device = device
-        self._saved: np.ndarray | None = None
-        self.buffer: SimBuffer | None = device.put(np.full(4096, value, np.uint8))
-        self.arena_bytes = 0
-        self.cannot_suspend = self.cannot_resume = ""
-        self.suspended = threading.Event()
-
-    def suspend(self, tags: Sequence[str], *, discard: bool) -> None:
-        assert (list(tags), discard) == ([], False)
-        if self.cannot_suspend:
-            raise RuntimeError(self.cannot_suspend)
-        if self.buffer is not None:
-            self._saved, self.arena_bytes = self.buffer.get(), self.buffer.nbytes
-            self.buffer.free()
-            self.buffer = None
-        self.suspended.set()
-
-    def resume(self, tags: Sequence[str]) -> None:
-        assert list(tags) == []
-        if self.cannot_resume:
-            raise RuntimeError(self.cannot_resume)
-        if self._saved is not None:
-            self.buffer, self._saved = self._device.put(self._saved), None
+from tests.node_agent.channel import HostCopy, has_channels
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    device_of,
+    environment,
+    eventually,
+    running,
+    start_job,
+)
 
 
 class Job:
     """A job with two ranks that have registered."""
 
     def __init__(self, folder: Path, sim: SimConfig) -> None:
-        device = SimDevice(Arena.open(sim.directory), 0, "17")
+        device = device_of(sim)
         self.states = [HostCopy(device, 1), HostCopy(device, 2)]
         served = [
             Workload.from_env(state, Rank(rank, 2), environment(folder))
@@ -83,13 +57,6 @@ async def job(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[Job]:
     await has_channels(agent, 2)
     yield job
     await asyncio.to_thread(job.close)
-
-
-async def has_channels(agent: Agent, count: int) -> None:
-    async def are_there() -> bool:
-        return len(agent._channels.of("17")) == count
-
-    await eventually(are_there)
 
 
 async def test_all_ranks_are_saved_and_come_back(job: Job, orchestrator: FakeOrchestrator) -> None:
@@ -265,39 +232,3 @@ def test_outside_of_a_job_nothing_is_registered() -> None:
 )
 def test_a_rank_knows_itself_by_its_launcher(environ: dict[str, str], rank: Rank) -> None:
     assert Rank.from_env(environ) == rank
-
-
-@pytest.mark.parametrize("asked", ["app_channel+sim", "sim"])
-async def test_a_job_can_ask_for_its_movers(
-    agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator, asked: str
-) -> None:
-    await start_job(folder, backend=asked)
-    device = SimDevice(Arena.open(sim.directory), 0, "17")
-    rest = device.put(np.arange(10))
-    state = HostCopy(device, 1)
-    workload = Workload.from_env(state, Rank(), environment(folder))
-    await has_channels(agent, 1)
-
-    saved = await orchestrator.asks("SNAPSHOT", "17", "1-1")
-    told = state.suspended.is_set()
-    taken = [device.used_bytes, Arena.open(sim.directory).memory_of("17").saved_bytes]
-    back = await orchestrator.asks("RESTORE", "17", "1-2")
-
-    assert (saved.ok, saved.bytes, told) == (True, 8192, asked != "sim")
-    assert taken == [0, 4096 if told else 8192]
-    assert back.ok
-    assert state.buffer is not None
-    assert (rest.get().sum(), state.buffer.get()[0]) == (45, 1)
-    assert workload is not None
-    await asyncio.to_thread(workload.close)
-
-
-@pytest.mark.parametrize("asked", ["cuda", "sim+app_channel", "app_channel+app_channel", "app_channel+", "x"])
-async def test_movers_that_this_node_cannot_use_are_refused_at_the_start(
-    agent: Agent, folder: Path, asked: str
-) -> None:
-    reply = await start_job(folder, backend=asked)
-
-    assert not reply["ok"]
-    assert "17" not in agent._state.jobs
-    assert f"backend {asked!r} cannot be used on this node; known are app_channel" in str(reply["error"])

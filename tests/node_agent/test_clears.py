@@ -19,7 +19,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Verb, after
-from tests.node_agent.fakes import FakeOrchestrator, config, hook, running, start_job
+from tests.node_agent.fakes import FakeOrchestrator, config, device_of, hook, running, start_job
 from tests.node_agent.test_crash import AgentProcess
 
 
@@ -27,7 +27,7 @@ from tests.node_agent.test_crash import AgentProcess
 async def device(agent: Agent, folder: Path, sim: SimConfig) -> SimDevice:
     """The device of job 17, which is registered."""
     await start_job(folder)
-    return SimDevice(Arena.open(sim.directory), 0, "17")
+    return device_of(sim)
 
 
 async def lose(orchestrator: FakeOrchestrator, sim: SimConfig, device: SimDevice) -> None:
@@ -137,7 +137,7 @@ async def test_a_fault_survives_a_kill_of_the_agent_and_so_does_its_end(
     process: AgentProcess, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator, cleared: bool
 ) -> None:
     await start_job(folder)
-    await lose(orchestrator, sim, SimDevice(Arena.open(sim.directory), 0, "17"))
+    await lose(orchestrator, sim, device_of(sim))
     if cleared:
         await orchestrator.asks("DISCARD", "17", "1-3")
 

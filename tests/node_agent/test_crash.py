@@ -16,10 +16,8 @@ import pytest
 import pytest_asyncio
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
-from tests.node_agent.fakes import FakeOrchestrator, environment, start_job, until
+from tests.node_agent.fakes import FakeOrchestrator, device_of, environment, start_job, until
 
 MIB = 1 << 20
 PROGRAM = Path(sys.executable).with_name("interleave-agent")
@@ -96,7 +94,7 @@ async def test_an_agent_killed_in_a_move_tells_the_truth_and_does_it_when_asked_
     await start_job(folder)
     attempt = (await orchestrator.hears("started")).attempt
     values = np.random.default_rng(1).integers(0, 256, 8 * MIB, dtype=np.uint8)
-    buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(values)
+    buffer = device_of(sim).put(values)
     if verb == "RESTORE":
         await orchestrator.asks("SNAPSHOT", "17", "1-1")
     await process.stop(signal.SIGTERM)
@@ -122,7 +120,7 @@ async def test_an_agent_killed_between_moves_keeps_what_is_saved_and_who_is_here
     await start_job(folder)
     await start_job(folder, "18")
     token = environment(folder)["INTERLEAVE_TOKEN"]
-    SimDevice(Arena.open(sim.directory), 0, "17").put(np.zeros(10))
+    device_of(sim).put(np.zeros(10))
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
 
     await process.stop(signal.SIGKILL)

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
 from tests.metrics import scrape, scraped
-from tests.node_agent.fakes import FakeOrchestrator, config, running, start_job
+from tests.node_agent.fakes import FakeOrchestrator, config, device_of, running, start_job
 
 MIB = 1 << 20
 PREFIX = "interleave_agent"
@@ -32,7 +30,7 @@ async def test_moves_and_saved_state_are_counted(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
-    SimDevice(Arena.open(sim.directory), 0, "17").put(np.zeros(MIB, dtype=np.uint8))
+    device_of(sim).put(np.zeros(MIB, dtype=np.uint8))
     went_well = {"backend": "sim", "outcome": "ok"}
 
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
@@ -55,7 +53,7 @@ async def test_a_move_that_fails_is_counted_apart(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
-    SimDevice(Arena.open(sim.directory), 0, "17").put(np.zeros(MIB, dtype=np.uint8))
+    device_of(sim).put(np.zeros(MIB, dtype=np.uint8))
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
     [copy] = [path for path in sim.directory.glob("host/17/*") if path.is_file()]
     copy.unlink()

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from slurm_interleave.client.core.states import Context
-from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
@@ -19,6 +17,7 @@ from slurm_interleave.node_agent.contexts import Outcome
 from tests.node_agent.fakes import (
     FakeOrchestrator,
     config,
+    device_of,
     eventually,
     hook,
     running,
@@ -29,16 +28,12 @@ from tests.node_agent.fakes import (
 MIB = 1 << 20
 
 
-def device(sim: SimConfig, job: str = "17") -> SimDevice:
-    return SimDevice(Arena.open(sim.directory), 0, job)
-
-
 async def test_a_context_goes_and_comes_back_by_order(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
     values = np.arange(MIB, dtype=np.uint8)
-    buffer = device(sim).put(values)
+    buffer = device_of(sim).put(values)
 
     saved = await orchestrator.asks("SNAPSHOT", "17", "1-1")
     back = await orchestrator.asks("RESTORE", "17", "1-2")
@@ -53,14 +48,14 @@ async def test_an_operation_that_is_known_is_answered_again_but_not_done_again(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
-    device(sim).put(np.zeros(100))
+    device_of(sim).put(np.zeros(100))
     first = await orchestrator.asks("SNAPSHOT", "17", "1-1")
     await orchestrator.asks("RESTORE", "17", "1-2")
 
     again = await orchestrator.asks("SNAPSHOT", "17", "1-1")
 
     assert again == first
-    assert device(sim).used_bytes > 0
+    assert device_of(sim).used_bytes > 0
 
 
 async def test_what_is_so_already_is_ok(
@@ -69,7 +64,7 @@ async def test_what_is_so_already_is_ok(
     await start_job(folder)
 
     nothing = await orchestrator.asks("SNAPSHOT", "17", "1-1")
-    device(sim).put(np.zeros(100))
+    device_of(sim).put(np.zeros(100))
     resident = await orchestrator.asks("RESTORE", "17", "1-2")
     await orchestrator.asks("SNAPSHOT", "17", "1-3")
     saved = await orchestrator.asks("SNAPSHOT", "17", "1-4")
@@ -97,9 +92,9 @@ async def test_a_restore_without_room_leaves_the_context_saved_and_gives_the_num
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
-    device(sim).empty(6 * MIB, np.uint8)
+    device_of(sim).empty(6 * MIB, np.uint8)
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
-    device(sim, "stranger").empty(6 * MIB, np.uint8)
+    device_of(sim, "stranger").empty(6 * MIB, np.uint8)
 
     done = await orchestrator.asks("RESTORE", "17", "1-2")
 
@@ -112,7 +107,7 @@ async def test_a_context_that_came_back_broken_is_faulted(
     agent: Agent, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     await start_job(folder)
-    device(sim).put(np.zeros(100))
+    device_of(sim).put(np.zeros(100))
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
     (saved,) = (sim.directory / "host" / "17").iterdir()
     saved.write_bytes(b"x" * saved.stat().st_size)
@@ -131,7 +126,7 @@ async def test_a_snapshot_beyond_its_deadline_leaves_the_context_resident(
     where = config(folder, orchestrator.address, operation_timeout_s=0.1)
     async with running(where, sim, SimBackend("n1", sim)):
         await start_job(folder)
-        device(sim).empty(8 * MIB, np.uint8)
+        device_of(sim).empty(8 * MIB, np.uint8)
 
         done = await orchestrator.asks("SNAPSHOT", "17", "1-1")
 
@@ -143,8 +138,8 @@ async def test_a_slow_job_does_not_delay_another(folder: Path, orchestrator: Fak
     async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
         await start_job(folder)
         await start_job(folder, "18")
-        device(sim).empty(7 * MIB, np.uint8)
-        device(sim, "18").empty(4096, np.uint8)
+        device_of(sim).empty(7 * MIB, np.uint8)
+        device_of(sim, "18").empty(4096, np.uint8)
 
         orchestrator.operate("SNAPSHOT", "17", "slow")
         orchestrator.operate("SNAPSHOT", "18", "quick")
@@ -157,13 +152,13 @@ async def test_an_end_stops_a_move_under_way(folder: Path, orchestrator: FakeOrc
     sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.0001)
     async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
         await start_job(folder)
-        device(sim).empty(8 * MIB, np.uint8)
+        device_of(sim).empty(8 * MIB, np.uint8)
         orchestrator.operate("SNAPSHOT", "17", "1-1")
         await until(sim, Context.SAVING)
 
         await hook(folder, verb="job-end", job="17")
 
-        assert device(sim).used_bytes == 0
+        assert device_of(sim).used_bytes == 0
         assert (await orchestrator.hears("done")).ok is False
 
 
@@ -173,9 +168,9 @@ async def test_nothing_is_brought_back_to_a_device_that_another_job_is_on(
     await start_job(folder)
     await start_job(folder, "18")
     await start_job(folder, "19", devices=[1])
-    device(sim).put(np.zeros(10))
+    device_of(sim).put(np.zeros(10))
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
-    device(sim, "18").put(np.zeros(10))
+    device_of(sim, "18").put(np.zeros(10))
 
     refused = await orchestrator.asks("RESTORE", "17", "1-2")
     await orchestrator.asks("SNAPSHOT", "18", "1-3")
@@ -191,7 +186,7 @@ async def test_the_results_of_orders_in_one_message_come_one_after_the_other(
 ) -> None:
     await start_job(folder)
     await start_job(folder, "18", devices=[0])
-    device(sim).put(np.zeros(100))
+    device_of(sim).put(np.zeros(100))
     first = pb.Operate(operation_id="1-1", verb="SNAPSHOT", job_id="17")
     second = pb.Operate(operation_id="1-2", verb="RESTORE", job_id="18", after=["1-1"])
 

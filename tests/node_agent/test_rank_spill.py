@@ -12,13 +12,20 @@ import pytest
 import pytest_asyncio
 
 from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, running, start_job
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    device_of,
+    environment,
+    eventually,
+    running,
+    start_job,
+)
 from tests.node_agent.test_spill import CAP_GIB, MIB, VALUES, agent, files, names, spill
 
 __all__ = ["agent", "spill"]
@@ -50,7 +57,7 @@ class Rank1MiB:
 
 @asynccontextmanager
 async def serving_ranks(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[list[Rank1MiB]]:
-    device = SimDevice(Arena.open(sim.directory), 0, "17")
+    device = device_of(sim)
     states = [Rank1MiB(device), Rank1MiB(device)]
     made = [Workload.from_env(state, Rank(n, 2), environment(folder)) for n, state in enumerate(states)]
 
@@ -113,7 +120,7 @@ class Partly:
 
     def __init__(self, folder: Path, sim: SimConfig, agent: Agent, states: list[Rank1MiB]) -> None:
         self.states, self.agent = states, agent
-        self.rest = SimDevice(Arena.open(sim.directory), 0, "17")
+        self.rest = device_of(sim)
         self.on_disk, self.in_memory = folder / "spill", sim.directory / "host"
 
     def context(self) -> JobContext:
@@ -172,7 +179,7 @@ async def test_what_is_in_host_memory_beside_the_disk_is_not_free_for_others(
     partly.rest.put(VALUES[:4096])
     assert (await orchestrator.asks("SNAPSHOT", "17", "1-1")).ok
     await start_job(folder, "18", devices=[1])
-    SimDevice(Arena.open(sim.directory), 1, "18").put(VALUES[:MIB])
+    device_of(sim, "18", 1).put(VALUES[:MIB])
 
     other = await orchestrator.asks("SNAPSHOT", "18", "1-2")
 

@@ -14,7 +14,6 @@ import pytest
 
 from slurm_interleave.client.core.ranges import as_tags
 from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
@@ -22,7 +21,16 @@ from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, hook, running, start_job
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    device_of,
+    environment,
+    eventually,
+    hook,
+    running,
+    start_job,
+)
 from tests.node_agent.test_snapshot_service import channel, device, load, refusal, save, state, stub
 
 __all__ = ["channel", "device", "stub"]
@@ -151,14 +159,14 @@ async def test_copies_count_among_the_saved_state_of_the_node_also_after_a_resta
 
     async with running(where, sim, SimBackend("n1", sim)):
         await start_job(folder)
-        buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(np.full(8192, 1, np.uint8))
+        buffer = device_of(sim).put(np.full(8192, 1, np.uint8))
         first, again, second = await copied("a", 4096), await copied("a", 8192), await copied("b", 8192)
     async with running(where, sim, SimBackend("n1", sim)):
         small, full = await copied("b", 4096), await copied("c", 1)
         whole = await orchestrator.asks("SNAPSHOT", "17", "1-1")
         await hook(folder, verb="job-end", job="17")
         await start_job(folder)
-        buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(np.full(8192, 1, np.uint8))
+        buffer = device_of(sim).put(np.full(8192, 1, np.uint8))
         later = await copied("c", 8192)
 
     assert [first, again, small, later] == [""] * 4

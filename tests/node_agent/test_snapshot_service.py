@@ -14,7 +14,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.sim import SimDevice
-from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
@@ -24,6 +23,7 @@ from slurm_interleave.node_agent.backends.sim import SimBackend
 from tests.node_agent.fakes import (
     FakeOrchestrator,
     config,
+    device_of,
     environment,
     eventually,
     hook,
@@ -50,7 +50,7 @@ def stub(channel: grpc.aio.Channel) -> Any:
 
 @pytest.fixture
 def device(channel: grpc.aio.Channel, sim: SimConfig) -> SimDevice:
-    return SimDevice(Arena.open(sim.directory), 0, "17")
+    return device_of(sim)
 
 
 async def finished(stub: Any, operation: str) -> v1.GetOperationResponse:
@@ -177,7 +177,7 @@ async def test_a_second_operation_during_a_move_is_aborted(
     sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.001)
     async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
         await start_job(folder)
-        SimDevice(Arena.open(sim.directory), 0, "17").empty(8 * MIB, np.uint8)
+        device_of(sim).empty(8 * MIB, np.uint8)
         async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_AGENT_ADDR"]) as channel:
             stub: Any = v1_rpc.SnapshotAgentServiceStub(channel)
             operation = (await stub.Snapshot(JOB)).operation_id
@@ -286,7 +286,7 @@ async def test_a_job_cannot_come_back_to_a_device_that_another_job_is_on(
     device.put(np.zeros(10))
     await save(stub)
     await start_job(folder, "18")
-    SimDevice(Arena.open(sim.directory), 0, "18").put(np.zeros(10))
+    device_of(sim, "18").put(np.zeros(10))
 
     code, text = await refusal(stub.Restore(v1.RestoreRequest(job_id="17")))
 

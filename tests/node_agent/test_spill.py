@@ -26,7 +26,16 @@ from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.host_room import HostRoom
 from slurm_interleave.node_agent.state import Job, Request, State
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, hook, running, start_job, until
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    device_of,
+    environment,
+    hook,
+    running,
+    start_job,
+    until,
+)
 from tests.node_agent.test_crash import AgentProcess
 from tests.node_agent.test_regions import wanted
 from tests.node_agent.test_snapshot_service import load, save
@@ -56,7 +65,7 @@ async def agent(
 @pytest.fixture
 def large(agent: Agent, sim: SimConfig) -> SimBuffer:
     """What does not fit below the site's limit."""
-    return SimDevice(Arena.open(sim.directory), 0, "17").put(VALUES)
+    return device_of(sim).put(VALUES)
 
 
 def files(folder: Path) -> list[str]:
@@ -83,7 +92,7 @@ async def test_what_does_not_fit_in_host_memory_goes_to_disk_and_comes_back(
 async def test_what_fits_stays_in_host_memory(
     agent: Agent, orchestrator: FakeOrchestrator, spill: Path, sim: SimConfig
 ) -> None:
-    SimDevice(Arena.open(sim.directory), 0, "17").put(VALUES[:MIB])
+    device_of(sim).put(VALUES[:MIB])
 
     assert (await orchestrator.asks("SNAPSHOT", "17", "1-1")).ok
     assert (files(spill), files(sim.directory / "host")) == ([], ["17/saved"])
@@ -94,7 +103,7 @@ async def test_what_is_on_disk_takes_no_host_memory_of_others(
 ) -> None:
     await orchestrator.asks("SNAPSHOT", "17", "1-1")
     await start_job(folder, "18")
-    SimDevice(Arena.open(sim.directory), 0, "18").put(VALUES[:MIB])
+    device_of(sim, "18").put(VALUES[:MIB])
 
     assert (await orchestrator.asks("SNAPSHOT", "18", "1-2")).ok
     assert (files(spill), files(sim.directory / "host")) == (["17/saved"], ["18/saved"])
@@ -169,7 +178,7 @@ async def test_an_agent_killed_while_it_writes_to_disk_frees_it_and_then_saves_a
     try:
         await start_job(folder)
         await orchestrator.hears("started")
-        buffer = SimDevice(Arena.open(sim.directory), 0, "17").put(VALUES)
+        buffer = device_of(sim).put(VALUES)
         orchestrator.operate("SNAPSHOT", "17", "1-1")
         await until(sim, Context.SAVING)
         await process.stop(signal.SIGKILL)

@@ -10,14 +10,21 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from tests.node_agent.conftest import agent, folder, orchestrator, sim
-from tests.node_agent.fakes import FakeOrchestrator, config, environment, eventually, running, start_job
+from tests.node_agent.fakes import (
+    FakeOrchestrator,
+    config,
+    device_of,
+    environment,
+    eventually,
+    running,
+    start_job,
+)
 from tests.torch.on_sim import OnSim
 from tests.torch.training import Training
 
@@ -35,7 +42,7 @@ async def registered(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterato
     await start_job(folder)
     training = Training()
     training.step()
-    state = OnSim(training.offload(), SimDevice(Arena.open(sim.directory), 0, "17"))
+    state = OnSim(training.offload(), device_of(sim))
     workload = Workload.from_env(state, Rank(), environment(folder))
     assert workload is not None
 
