@@ -63,3 +63,10 @@ def cluster() -> Iterator[Cluster]:
     """A private Slurm with ours installed, for all tests of the session; only for tests marked `slurm`."""
     with Cluster.start(config={"turns": {"gone_grace_s": 3}}) as started:
         yield started
+
+
+@pytest.fixture
+def nothing_left(cluster: Cluster) -> Iterator[None]:
+    """Cancel what a test has left on that cluster: one that fails takes no seat from the next."""
+    yield
+    cluster.cancel_all()

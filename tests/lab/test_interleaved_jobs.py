@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from lab import Cluster, SubmitRefused
 from slurm_interleave.orchestrator.placement.admin_comment import AdminComment, parse_comment
 from tests.slurm.members import eventually
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300), pytest.mark.usefixtures("nothing_left")]
 
 ENVIRONMENT = ["env"]
 LONG = ["sleep", "300"]
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(cluster: Cluster) -> Iterator[None]:
-    """Each test finds the cluster without jobs."""
-    yield
-    cluster.cancel_all()
 
 
 def comment_of(cluster: Cluster, job_id: str) -> AdminComment:

@@ -150,3 +150,9 @@ def never_two_on_a_device(rows: list[pb.Slice]) -> bool:
         if any(after.start < before.end for before, after in itertools.pairwise(on_it)):
             return False
     return True
+
+
+def alarms(cluster: Cluster) -> list[str]:
+    """Return what the log says of GRES that the book and Slurm count differently."""
+    log = (cluster.layout.log / "interleaved.log").read_text()
+    return [line for line in log.splitlines() if "placement.books_" in line]

@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,18 +17,13 @@ from lab import Cluster
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.timeout(300),
+    pytest.mark.usefixtures("nothing_left"),
     pytest.mark.skipif(
         shutil.which("slurmrestd") is None and os.environ.get("CI") != "true",
         reason="slurmrestd is not installed; run: deploy/lab/install-packages.sh",
     ),
 ]
 Piece = Callable[[str, str], None]
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(cluster: Cluster) -> Iterator[None]:
-    yield
-    cluster.cancel_all()
 
 
 def data_parser(cluster: Cluster) -> str:

@@ -13,18 +13,9 @@ import pytest
 from lab import Cluster
 from lab.processes import LabError, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(90), pytest.mark.usefixtures("nothing_left")]
 
 AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(cluster: Cluster) -> Iterator[None]:
-    """Each test finds the cluster without jobs."""
-    yield
-    cluster.command("scancel", "--state=PENDING")
-    cluster.command("scancel", "--state=RUNNING")
-    assert wait_until(lambda: not cluster.command("squeue", "--noheader").strip(), 20, 0.2)
 
 
 @contextlib.contextmanager
