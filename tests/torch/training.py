@@ -66,3 +66,8 @@ class Training:
             # A copy: numpy() fixes the size of the storage that it shares.
             sha.update(whole.detach().clone().flatten().view(torch.uint8).numpy().tobytes())
         return sha.hexdigest()
+
+
+def storages(training: Training) -> list[torch.UntypedStorage]:
+    tensors = [*training.model.parameters(), *training.model.buffers()]
+    return [tensor.untyped_storage() for tensor in tensors]
