@@ -56,8 +56,10 @@ class Turns:
         waiter, policy = self._state.waiters[key], self._order.policy
         if not policy.lingers or at - waiter.requested >= policy.ageing_s:
             return False
-        backs = [self._habits.next_acquire(other, at) for other, _ in save]
-        back = max((at for at in backs if at is not None), default=at)
+        known = [back for other, _ in save if (back := self._habits.next_acquire(other, at)) is not None]
+        if not known:
+            return False
+        back = max(known)
         longest_s = max(policy.linger_s(self._state.move_s(other), self._rules.linger_s) for other, _ in save)
         until = min(back + policy.grace * longest_s, waiter.requested + policy.ageing_s)
         if not at < until or back > at + longest_s or not self._would_be_first(save, key, back):

@@ -159,6 +159,9 @@ async def test_a_second_one_on_the_database_takes_over_and_the_first_ends(
         await client.channel.close()
 
 
+ANY_PORT = 'listen = "127.0.0.1:0"'
+
+
 def config_file(folder: Path, *lines: str) -> Path:
     path = folder / "interleave.toml"
     path.write_text("\n".join(["[orchestrator]", *lines, "[placement]", "enabled = false", ""]))
@@ -170,8 +173,8 @@ def config_file(folder: Path, *lines: str) -> Path:
     [
         ('lisen = "127.0.0.1:1"', "has no key 'lisen'; did you mean 'listen'?"),
         ('listen = "0.0.0.0:0"', "would let anybody on the network take the devices"),
-        ('database = "oracle"', "database = 'oracle' is no"),
-        ('database = "sqlite:////proc/x/y.db"', "/proc/x"),
+        (f'database = "oracle"\n{ANY_PORT}', "database = 'oracle' is no"),
+        (f'database = "sqlite:////proc/x/y.db"\n{ANY_PORT}', "/proc/x"),
         ("[orchestrator", "cannot be read as TOML"),
     ],
 )

@@ -57,9 +57,9 @@ def test_least_switching_does_not_let_a_burst_go_on_past_the_ageing_time() -> No
     assert ("B", "g") in bench.holders() or bench.core.state.waiters[Key("A", "g")]
 
 
-def costly(*names: str) -> Turns:
+def costly(*names: str, policy: str = "learned") -> Turns:
     """Jobs whose contexts take 4 s each way, as the core has seen; the last one holds."""
-    bench = Turns(Rules(policy="learned"))
+    bench = Turns(Rules(policy=policy))
     bench.move_s = 4.0
     for name in names:
         bench.join(name)
@@ -75,15 +75,16 @@ def costly(*names: str) -> Turns:
     return bench
 
 
-def come_back_after(bench: Turns, away_s: float) -> None:
-    """Let the holder B show that it stays away for *away_s*, and let A ask."""
+def come_back_after(bench: Turns, away_s: float, *, asks: bool = True) -> None:
+    """Let the holder B show that it stays away for *away_s*, and let A ask, if it *asks*."""
     for _ in range(6):
         bench.now += 10
         bench.yield_("B")
         bench.now += away_s
         bench.acquire("B")
         bench.settle()
-    bench.acquire("A")
+    if asks:
+        bench.acquire("A")
 
 
 @pytest.mark.parametrize(("away_s", "waited_for"), [(1.0, True), (7.0, True), (9.0, False)])
@@ -207,3 +208,33 @@ def test_learned_goes_on_when_the_job_that_it_waits_for_does_not_come() -> None:
     bench.settle()
 
     assert bench.holders() == {("A", "g")}
+
+
+@pytest.mark.parametrize("away_s", [0.0, 1.0])
+@pytest.mark.parametrize("policy", ["learned", "least-switching"])
+def test_nobody_waits_for_a_last_holder_that_has_stayed_away_for_longer_than_it_does(
+    policy: str, away_s: float
+) -> None:
+    bench = costly("A", "B", policy=policy)
+    come_back_after(bench, away_s, asks=False)
+    bench.yield_("B")
+    bench.now += 2 * away_s + 0.1
+
+    bench.acquire("A")
+
+    assert [order.job_id for order in bench.operations] == ["B", "A"]
+
+
+@pytest.mark.parametrize("policy", ["learned", "least-switching"])
+def test_who_waits_for_a_last_holder_that_comes_back_at_once_waits_no_longer_than_the_grace(
+    policy: str,
+) -> None:
+    bench = costly("A", "B", policy=policy)
+    come_back_after(bench, 0.0)
+    yielded = bench.now
+    bench.yield_("B")
+
+    while not bench.operations:
+        bench.wake(min(wake.at for wake in bench.wakes))
+
+    assert bench.now <= yielded + Learned.grace * 8

@@ -92,12 +92,12 @@ class Turns:
             self.handle(done)
 
     def wake(self, until: float) -> None:
-        """Move the time and send what the core asked to be woken for."""
+        """Move the time and send what the core asks to be woken for until then."""
         self.now = until
-        due = [wake for wake in self.wakes if wake.at <= until]
-        self.wakes = [wake for wake in self.wakes if wake.at > until]
-        for wake in due:
-            self.handle(wake)
+        while due := [wake for wake in self.wakes if wake.at <= until]:
+            self.wakes = [wake for wake in self.wakes if wake.at > until]
+            for wake in due:
+                self.handle(wake)
 
     def holders(self) -> set[tuple[str, str]]:
         return {(key.job_id, key.group) for key in self.core.state.leases}
