@@ -6,6 +6,9 @@ import asyncio
 import os
 import signal
 import time
+from typing import Any
+
+import pytest
 
 from slurm_interleave.client.core.states import Context
 from tests.cuda.conftest import CONFIG, Node
@@ -138,10 +141,20 @@ async def test_a_call_that_was_carried_out_though_its_helper_died_counts(node: N
     assert all(len(stub.asked(op, ranks[0].pid)) == 1 for op in ("lock", "checkpoint", "restore", "unlock"))
 
 
-async def test_a_helper_that_is_killed_in_the_middle_of_a_call_is_replaced(node: Node, stub: Stub) -> None:
+async def test_a_helper_that_is_killed_in_the_middle_of_a_call_is_replaced(
+    node: Node, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ranks = four_ranks(stub)
     before = [rank.ask("hash") for rank in ranks]
     stub.fault("checkpoint", 0, pid=ranks[0].pid, delay_ms=60_000)
+    ask, fresh = node.backend._helpers.ask, []
+
+    async def watched(call: str, limit_s: float, **arguments: Any) -> tuple[int, Any]:
+        if call == "state":
+            fresh.append((arguments["pid"], arguments["fresh"]))
+        return await ask(call, limit_s, **arguments)
+
+    monkeypatch.setattr(node.backend._helpers, "ask", watched)
 
     saving = asyncio.create_task(node.save())
     await asyncio.to_thread(stub.wait_until_asked, "checkpoint", ranks[0].pid)
@@ -150,6 +163,7 @@ async def test_a_helper_that_is_killed_in_the_middle_of_a_call_is_replaced(node:
     saved = await saving
 
     assert saved.context is Context.RESIDENT
+    assert fresh == [(ranks[0].pid, True)]
     assert await runs_on(stub, ranks, before)
     assert (await node.save()).context is Context.SAVED
 
@@ -196,53 +210,6 @@ async def test_a_process_that_ends_while_it_is_saved_does_not_hold_the_others_up
     assert saved.context is Context.SAVED, saved
     assert time.monotonic() - start < 10
     assert {stub.state(rank.pid) for rank in ranks[1:]} == {CHECKPOINTED}
-
-
-async def test_memory_that_comes_free_late_is_waited_for(node: Node, stub: Stub) -> None:
-    four_ranks(stub)
-    stub.set(free_lag_ms=400)
-    start = time.time()
-
-    saved = await node.save()
-
-    assert (saved.context, saved.error) == (Context.SAVED, "")
-    last = max(call.ended_ms for call in stub.asked("checkpoint"))
-    assert start * 1000 <= last <= time.time() * 1000 - 400
-
-
-async def test_memory_that_does_not_come_free_is_an_error_that_names_the_device(
-    node: Node, stub: Stub
-) -> None:
-    ranks = four_ranks(stub)
-    before = [rank.ask("hash") for rank in ranks]
-    stub.set(free_lag_ms=-1)
-
-    saved = await node.save()
-
-    assert saved.context is Context.SAVED
-    assert "memory_not_released: after 1 s 0 of 2097152 bytes of device 0 are free" in saved.error
-    stub.set(free_lag_ms=0)
-    assert (await node.bring()).ok
-    assert await runs_on(stub, ranks, before)
-
-
-async def test_a_restore_without_room_is_refused_before_it_reaches_the_driver(node: Node, stub: Stub) -> None:
-    ranks = four_ranks(stub)
-    before = [rank.ask("hash") for rank in ranks]
-    await node.saved()
-    other = stub.start("18", "0:61")
-
-    refused = await node.bring()
-
-    assert refused.context is Context.SAVED
-    assert (
-        "no_room: device 0 has 2097152 bytes free, 2097152 and 1048576 to spare are needed" in refused.error
-    )
-    assert f"process {other.pid}" in refused.error
-    assert not stub.asked("restore")
-    other.kill()
-    assert (await node.bring()).ok
-    assert await runs_on(stub, ranks, before)
 
 
 async def test_a_restore_that_meets_no_memory_faults_the_job_and_frees_the_devices(

@@ -1,8 +1,8 @@
 """A job that owns device memory of the stub: job.py DEVICE:MIB ...
 
 Answers a line on standard input with one on standard output: `hash` (of all its device memory; waits while
-it is locked), `alloc DEVICE:MIB`, `free` (what was allocated last), `fork` (a child that is not executed),
-`map` (the file of that name, in hexadecimal digits).
+it is locked), `alloc DEVICE:MIB`, `free` (what was allocated last), `fork FILE ...` (a child that is not
+executed, and opens these), `map` (the file of that name, in hexadecimal digits).
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def answer(word: str, rest: list[str]) -> str:
     if word == "fork":
         pid = os.fork()
         if pid == 0:
+            for name in rest:
+                os.open(name, os.O_RDONLY)
             time.sleep(600)
         return str(pid)
     if word == "map":

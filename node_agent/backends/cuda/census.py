@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from slurm_interleave.node_agent.processes import Process
 
 _ASK_S = 5.0
 _AT_ONCE = 4
+_DEVICE_FILES = "/dev/nvidia"
 
 
 class Unsavable(Exception):
@@ -45,6 +47,17 @@ class Census:
         answers = await asyncio.gather(*(counts(process) for process in new))
         return [process for process, yes in zip(new, answers, strict=True) if yes]
 
+    async def holders(self, job: str, owner: Owner, known: Collection[int]) -> str:
+        """Return which processes of the job but those *known* keep files of the driver open, in words."""
+        found = await asyncio.to_thread(job_processes.of_job, job, owner)
+        pids = [
+            process.pid for process in found if process.pid not in known and _has_device_open(process.pid)
+        ]
+        if not pids:
+            return ""
+        named = ", ".join(map(str, pids))
+        return f"; {_DEVICE_FILES}* is open in process {named}, maybe forked and not executed"
+
     def _candidates(self, job: str, owner: Owner) -> list[Process]:
         return [
             process
@@ -70,5 +83,13 @@ class Census:
 def _has_loaded_cuda(pid: int) -> bool:
     try:
         return b"/libcuda.so" in Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
+
+
+def _has_device_open(pid: int) -> bool:
+    try:
+        files = Path(f"/proc/{pid}/fd").iterdir()
+        return any(os.fspath(file.readlink()).startswith(_DEVICE_FILES) for file in files)
     except OSError:
         return False

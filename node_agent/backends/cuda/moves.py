@@ -200,9 +200,10 @@ class Moves:
         pids = {process.pid for process in (*gang.processes, *gang.dropped)}
         held = by_device(sizes.values())
         error = await _tried(self._sight.wait_freed(before, held, pids, self._config.release_timeout_s))
-        if len(sizes) < len(
-            gang.processes
-        ):  # NVML does not know what each has: what came free is what it was
+        if error and (owner := self._owners().get(target.job)) is not None:
+            error += await _tried(self._census.holders(target.job, owner, pids))
+        # Where NVML does not know what each has: what came free is what it was.
+        if len(sizes) < len(gang.processes):
             freed = {uuid: gpu.free - before[uuid].free for uuid, gpu in self._sight.gpus.items()}
             held = {uuid: max(size, held.get(uuid, 0)) for uuid, size in freed.items() if size > 0}
         store = self._store(target.job)
