@@ -112,7 +112,7 @@ class Agent:
             stack.push_async_callback(self._backend.close)
             await self._backend.recover([job.job_id for job in self._state.jobs.values() if not job.ended])
             if self._spill is not None:
-                self._spill.sweep()
+                await self._spill.sweep()
             stack.push_async_callback(self._folders.close_all)
             stack.push_async_callback(self._orchestrator.close)
             await self._jobs.recover()

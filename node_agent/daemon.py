@@ -70,7 +70,7 @@ def backend_of(config: AgentConfig, sim: SimConfig, cuda: CudaConfig, state: Sta
 def _spill_folder(config: AgentConfig) -> Path | None:
     if not config.spill_dir:
         return None
-    folder = Path(config.spill_dir)
+    folder = Path(config.spill_dir) / "sim"  # which forgets whatever is there of no job
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -133,7 +133,7 @@ class Movers:
             return EndpointMover(job.endpoints, self.backend, leaves_rest=leaves_rest)
         return self.backend
 
-    def _spill_of(self, job_id: str) -> Callable[[], AbstractContextManager[Path]] | None:
+    def _spill_of(self, job_id: str) -> Callable[[], AbstractAsyncContextManager[Path]] | None:
         """Return what gives the job's ranks a folder on disk; None: there is none, or one cannot use it."""
         job, channels = self._job_of(job_id), self._channels.of(job_id)
         if self._spill is None or job is None or not all(each.speaker.spills for each in channels):

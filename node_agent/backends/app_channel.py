@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,7 +42,7 @@ class ChannelMover(Mover):
         tags: Sequence[str] = (),
         *,
         leaves_rest: bool = False,
-        spill: Callable[[], AbstractContextManager[Path]] | None = None,
+        spill: Callable[[], AbstractAsyncContextManager[Path]] | None = None,
     ) -> None:
         """*mode* unspecified: the application's default; *backend* sees whether the devices are free.
 
@@ -110,7 +110,7 @@ class ChannelMover(Mover):
         if not target.spill or self._spill is None:
             return await _told(channels, self._suspend, until, stop)
         try:
-            with self._spill() as folder:
+            async with self._spill() as folder:
                 tag = f"{SPILL_TAG}{folder}"
                 return await _told(channels, lambda channel: self._suspend(channel, tag), until, stop)
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +16,12 @@ from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.cuda.settings import CudaConfig
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
+from slurm_interleave.node_agent.daemon import backend_of
+from slurm_interleave.node_agent.spill import RankSpill
+from slurm_interleave.node_agent.state import State
 from tests.node_agent.fakes import (
     FakeOrchestrator,
     config,
@@ -110,6 +115,57 @@ async def test_a_disk_that_cannot_be_used_leaves_the_ranks_on_their_devices(
 
     assert (failed.ok, failed.context) == (False, "resident")
     assert "spill_dir cannot be used" in failed.error
+
+
+DEEP = 1100  # more than Python calls functions in each other, and than a path may have
+
+
+def as_deep(folder: Path, levels: int = DEEP) -> None:
+    """Make folders in each other, with files, without ever naming them all."""
+    here, name = os.open(folder, os.O_RDONLY), "a" * 10
+    for _ in range(levels):
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.mkdir(name, dir_fd=here)
+        here, above = os.open(name, os.O_RDONLY, dir_fd=here), here
+        os.close(above)
+    os.close(here)
+
+
+async def test_whatever_a_user_leaves_in_his_folder_is_removed_with_it(spill: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("not his")
+    async with RankSpill(spill).folder("17", os.getuid(), os.getgid()) as folder:
+        as_deep(folder)
+        (folder / "link").symlink_to(tmp_path)
+        (folder / "many").mkdir()
+        for number in range(10):
+            (folder / "many" / f"{number}").mkdir(mode=0)
+
+    assert names(spill) == []
+    assert kept.read_text() == "not his"
+
+
+async def test_what_a_user_left_in_his_folder_keeps_no_later_agent_from_starting(
+    spill: Path, folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    left = spill / ".ranks-17"
+    left.mkdir()
+    as_deep(left)
+    where = config(folder, orchestrator.address, spill_dir=str(spill))
+    async with running(where, sim, SimBackend("n1", sim)):
+        assert names(spill) == []
+
+
+async def test_a_disk_that_others_use_too_keeps_what_is_theirs(
+    spill: Path, sim: SimConfig, folder: Path
+) -> None:
+    (spill / "theirs").mkdir()
+    (spill / "theirs" / "results").write_text("of years")
+    where = config(folder, "127.0.0.1:1", spill_dir=str(spill))
+    backend = backend_of(where, sim, CudaConfig(), State(where.state_dir))
+
+    async with running(where, sim, backend):
+        assert files(spill) == ["theirs/results"]
 
 
 MOVERS = "app_channel+sim"

@@ -192,7 +192,7 @@ async def test_an_agent_killed_while_it_writes_to_disk_frees_it_and_then_saves_a
     finally:
         await process.stop(signal.SIGKILL)
 
-    assert (after_the_kill, on_disk) == ([], ["17/saved"])
+    assert (after_the_kill, on_disk) == ([], ["sim/17/saved"])
     assert (saved.ok, back.ok, files(spill)) == (True, True, [])
     assert np.array_equal(buffer.get(), VALUES)
 
