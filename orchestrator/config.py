@@ -46,6 +46,8 @@ class OrchestratorConfig:
         """Refuse what would let strangers in."""
         check_address(self.listen, "[orchestrator] listen", lowest=0)
         check_metrics_address(self.metrics, "orchestrator", open_to_all=self.metrics_open)
+        if not self.socket.name:
+            raise ConfigError(f"[orchestrator] socket = '{self.socket}': the path of a socket is needed")
         if not 0 <= self.metrics_groups <= _GROUPS_MAX:
             raise ConfigError(
                 f"[orchestrator] metrics_groups = {self.metrics_groups}: must be 0 to {_GROUPS_MAX} groups; "

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import socket
+import stat
 import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,7 +58,7 @@ class HookServer:
                 # Sockets of jobs may lie in it too, whatever the umask says.
                 self._path.parent.mkdir(parents=True)
                 self._path.parent.chmod(0o755)
-            self._path.unlink(missing_ok=True)
+            _make_way(self._path)
             self._server = await asyncio.start_unix_server(self._serve, self._path, limit=LINE_MAX)
             self._path.chmod(0o666 if self._to_all else 0o600)
             self._inode = self._path.stat().st_ino
@@ -113,6 +114,14 @@ class HookServer:
         except InterleaveError as error:
             log.warning("hook.refused", extra={"verb": request["verb"], "reason": str(error)})
             return {"ok": False, "error": str(error)}
+
+
+def _make_way(path: Path) -> None:
+    """Remove the socket that an earlier process has left. Raises `OSError` for what is none: it stays."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(f"{path} is there and no socket; name another path")
+        path.unlink()
 
 
 def _peer(connection: socket.socket) -> Peer:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pwd
+import socket
 import subprocess
 import sys
 import tempfile
@@ -160,12 +161,29 @@ async def test_a_refusal_travels_with_its_text(tmp_path: Path) -> None:
 
 
 async def test_a_socket_left_by_a_killed_daemon_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "s").touch()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "s"))
 
-    async with HookServer(tmp_path / "s", {}):
-        assert (tmp_path / "s").is_socket()
+    async with HookServer(tmp_path / "s", {"try": _never}):
+        assert not (await say(tmp_path / "s", b"\n"))["ok"]
 
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "fifo", "link"])
+async def test_what_is_no_socket_is_not_replaced_by_one(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "s", tmp_path / "other"
+    other.write_text("of somebody")
+    make = {"file": path.touch, "folder": path.mkdir, "fifo": lambda: os.mkfifo(path)}
+    make.get(kind, lambda: path.symlink_to(other))()
+    before = path.lstat()
+
+    with pytest.raises(ConfigError, match=r"socket .*/s cannot be made: .*is there and no socket"):
+        async with HookServer(path, {}):
+            pass
+
+    assert path.lstat() == before
+    assert other.read_text() == "of somebody"
 
 
 async def test_a_socket_that_cannot_be_made_is_named(tmp_path: Path) -> None:
