@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.names import excerpt
 from slurm_interleave.client.core.near import hint
 
 DEFAULT_PATH = Path("/etc/slurm/interleave.toml")
+_LARGEST = 1_000_000_000
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 Section = TypeVar("Section")
@@ -30,10 +32,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; name another with --config or INTERLEAVE_CONFIG") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # of numbers and of brackets without end, too
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
 
 
@@ -42,7 +44,10 @@ def config_path(flag: str | None, environ: Mapping[str, str] = os.environ) -> Pa
     named = flag or environ.get("INTERLEAVE_CONFIG")
     if named:
         return Path(named)
-    return DEFAULT_PATH if DEFAULT_PATH.exists() else None
+    try:
+        return DEFAULT_PATH if DEFAULT_PATH.exists() else None
+    except OSError:  # it cannot be looked at; who reads it says why
+        return DEFAULT_PATH
 
 
 def load_section(
@@ -110,7 +115,7 @@ def _convert(value: Any, wanted: Any, where: str) -> Any:
     try:
         return _reader(wanted)(value)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: {value!r} cannot be used: {error}") from error
+        raise ConfigError(f"{where}: {excerpt(value)} cannot be used: {error}") from error
 
 
 def _reader(wanted: Any) -> Callable[[Any], Any]:
@@ -119,28 +124,57 @@ def _reader(wanted: Any) -> Callable[[Any], Any]:
     if origin is tuple:
         return _as_numbers if typing.get_args(wanted)[0] is int else _as_words
     if origin is dict:
-        return dict
+        return _as_table
     return _READERS[wanted]
 
 
 def _as_words(raw: Any) -> tuple[str, ...]:
-    return tuple(str(item).strip() for item in (raw.split(",") if isinstance(raw, str) else raw))
+    return tuple(_as_text(item).strip() for item in _as_items(raw))
 
 
 def _as_numbers(raw: Any) -> tuple[int, ...]:
-    return tuple(_as_int(item) for item in (raw.split(",") if isinstance(raw, str) else raw))
+    return tuple(_as_int(item) for item in _as_items(raw))
+
+
+def _as_items(raw: Any) -> list[Any]:
+    if isinstance(raw, str):
+        return list(raw.split(","))
+    if not isinstance(raw, list):
+        raise TypeError("a list is needed")
+    return raw
+
+
+def _as_table(raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise TypeError("a table is needed")
+    return raw
 
 
 def _as_text(raw: Any) -> str:
     if not isinstance(raw, str):
         raise TypeError("text is needed")
+    if not raw.isprintable():
+        raise ValueError("printable text is needed")
     return raw
 
 
 def _as_int(raw: Any) -> int:
     if isinstance(raw, (bool, float)):
         raise TypeError("a whole number is needed")
-    return int(raw)
+    return int(_as_size(int(raw)))
+
+
+def _as_float(raw: Any) -> float:
+    if isinstance(raw, bool):
+        raise TypeError("a number is needed")
+    return float(_as_size(raw if isinstance(raw, int) else float(raw)))
+
+
+def _as_size(number: float) -> float:
+    """Return *number* if one can count with it, as one cannot with NaN."""
+    if not -_LARGEST <= number <= _LARGEST:
+        raise ValueError(f"a number between -{_LARGEST} and {_LARGEST} is needed")
+    return number
 
 
 def _as_bool(raw: Any) -> bool:
@@ -155,7 +189,7 @@ def _as_bool(raw: Any) -> bool:
 _READERS: dict[Any, Callable[[Any], Any]] = {
     bool: _as_bool,
     int: _as_int,
-    float: float,
+    float: _as_float,
     str: _as_text,
     Path: lambda raw: Path(_as_text(raw)),
 }
