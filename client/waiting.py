@@ -21,9 +21,10 @@ _BAR = 20
 
 
 def say(text: str) -> None:
-    """Write a line to the job's log."""
-    sys.stderr.write(f"[interleave] {text}\n")
-    sys.stderr.flush()
+    """Write a line to the job's log, if there is one: a full disk, or none at all, ends no job."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(f"[interleave] {text}\n")
+        sys.stderr.flush()
 
 
 _told_outside = threading.Event()

@@ -20,6 +20,7 @@ def run(program: str, module: str, arguments: Sequence[str] | None) -> int:
     """Run the click command `command` of *module* and return the exit status: 0, 1 failed, 2 bad usage."""
     if importlib.util.find_spec("click") is None:
         return _fail(program, missing("click", "cli"))
+    _open_standard_streams()
     command: click.Command = importlib.import_module(module).command
     try:
         return _call(program, command, arguments)
@@ -41,6 +42,13 @@ def run(program: str, module: str, arguments: Sequence[str] | None) -> int:
 def missing(package: str, extra: str) -> str:
     """Return the text that says which extra of the distribution brings *package*."""
     return f"this needs {package}, which is not installed; run: pip install 'slurm-interleave[{extra}]'"
+
+
+def _open_standard_streams() -> None:
+    """Have all three: without, the next file or connection takes the number of one that is closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - for as long as we run
 
 
 def _call(program: str, command: click.Command, arguments: Sequence[str] | None) -> int:

@@ -44,6 +44,21 @@ def test_a_reader_that_leaves_early_causes_no_noise(orchestrator: GivenOrchestra
     assert process.returncode == 1
 
 
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0 1 2"])
+@pytest.mark.parametrize("program", ["sinterleave", "interleave status", "interleave --help"])
+def test_closed_standard_streams_change_nothing_but_what_is_seen(
+    orchestrator: GivenOrchestrator, program: str, closed: str
+) -> None:
+    command = f"{PROGRAM.parent}/{program}"
+    plain = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+    shut = " ".join(f"{number}>&-" for number in closed.split())
+    done = subprocess.run(["sh", "-c", f"{command} {shut}"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == plain.returncode
+    assert done.stdout == ("" if "1" in closed else plain.stdout)
+    assert done.stderr == ("" if "2" in closed else plain.stderr)
+
+
 @pytest.mark.parametrize("program", ["sinterleave", "interleave"])
 def test_without_click_the_programs_say_which_extra_to_install(program: str) -> None:
     code = (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pty
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
 
 import pytest
 
-from slurm_interleave.client.waiting import Shown, Waiting
+from slurm_interleave.client.waiting import Shown, Waiting, say
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.client.fakes import queued
 
@@ -116,6 +119,31 @@ def test_a_terminal_shows_one_line_that_is_drawn_anew_and_is_gone_at_the_end(
     assert "demo: waiting 15 s [###############.....] 1 ahead, about 5 s" in later
     assert "\n" not in first + later + end
     assert watched.lines == ["granted after 15.00 s"]
+
+
+def streams() -> Iterator[TextIO | None]:
+    """Yield what a job may find in place of a log."""
+    yield None
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield os.fdopen(writer, "w")
+    yield Path("/dev/full").open("w")  # noqa: SIM115
+    yield io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    closed = io.StringIO()
+    closed.close()
+    yield closed
+
+
+def test_a_job_whose_log_takes_nothing_is_not_ended_by_what_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for stream in streams():
+        monkeypatch.setattr(sys, "stderr", stream)
+
+        say("group dé: 2 ahead")
+
+        with contextlib.suppress(AttributeError, OSError):
+            stream.close()  # type: ignore[union-attr]
 
 
 def test_where_there_is_no_terminal_lines_come_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
