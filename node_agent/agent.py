@@ -25,7 +25,7 @@ from slurm_interleave.client.core.hook_server import Verb as HookVerb
 from slurm_interleave.client.core.metrics import Metrics, serving_metrics
 from slurm_interleave.client.sim.settings import GIB, SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.node_agent import environment, host_memory, requests, sockets
+from slurm_interleave.node_agent import endpoints, environment, host_memory, requests, sockets
 from slurm_interleave.node_agent.about import about
 from slurm_interleave.node_agent.attendance import Register
 from slurm_interleave.node_agent.backends.channel import Channels
@@ -119,6 +119,7 @@ class Agent:
             for saved in self._drains.unfinished():
                 self._spawn(saved)
             await stack.enter_async_context(self._registrations)
+            asyncio.get_running_loop().run_in_executor(None, endpoints.own_names)  # no job is to wait for it
             hooks: dict[str, HookVerb] = {"job-start": self._job_start, "job-end": self._job_end}
             hooks["about"] = about(self._config.node, self._backend, self._link)
             await stack.enter_async_context(HookServer(self._config.hook_socket, hooks))

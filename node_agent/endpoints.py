@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import socket
 from collections.abc import Sequence
@@ -48,16 +49,22 @@ def _url(text: str) -> str:
         raise BadArgument(
             f"endpoint {text!r}: a port from {_FIRST_PORT} on is needed, as http://localhost:8000"
         )
-    if any(ord(letter) <= ord(" ") for letter in text):
-        raise BadArgument(f"endpoint {text!r}: there is a blank in it")
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        raise BadArgument(f"endpoint {text!r}: there is a blank in it, or a letter that must be %-encoded")
     if not _is_here(parts.hostname):
         raise BadArgument(f"endpoint {text!r} is not on this node; name it as localhost or 127.0.0.1")
     return text.rstrip("/")
 
 
+@functools.cache
+def own_names() -> frozenset[str]:
+    """Return the names of this node. The first call may ask DNS, and then for long."""
+    return frozenset({"localhost", socket.gethostname(), socket.getfqdn()})
+
+
 def _is_here(host: str) -> bool:
     """Tell whether *host* is this node: by name, or by an address that one can listen on."""
-    if host in ("localhost", socket.gethostname(), socket.getfqdn()):
+    if host in own_names():
         return True
     try:
         address = ipaddress.ip_address(host)

@@ -33,7 +33,8 @@ class KeyValue(logging.Formatter):
 
 def _word(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if not text or _SPECIAL.search(text) else text
+    # What jobs say is in it too, as escape sequences of terminals may be.
+    return json.dumps(text) if not text.isprintable() or not text or _SPECIAL.search(text) else text
 
 
 @lru_cache(1)

@@ -123,8 +123,8 @@ class Vllm(_Server):
             counts = _RUNNING.findall(reply.body) if reply.status < 300 else []
             if not counts:
                 return _not_known(reply)
-            count = int(sum(map(float, counts)))
-            return f"{count} {_BUSY}" if count else ""
+            count = sum(map(float, counts))
+            return f"{count:.0f} {_BUSY}" if count else ""
 
         await self._until_idle(look, until, stop)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +44,7 @@ class Reply:
         """Return the body as JSON; None if it is none."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):  # that of brackets without end
             return None
 
 
@@ -57,9 +59,10 @@ async def call(
     """Return the answer of *url* to one call, whatever its status. Raises `EndpointFailed`."""
     what = f"{url}{path}"
     target = urlsplit(url).path.rstrip("/") + path + (f"?{urlencode(query, doseq=True)}" if query else "")
-    timeout_s = max(0.01, timeout_s)
+    timeout_s, parts, opened = max(0.01, timeout_s), urlsplit(url), list[socket.socket]()
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
     try:
-        work = in_thread(lambda: _call(method, url, target, timeout_s, body))
+        work = in_thread(lambda: _call(connection, opened, method, target, body))
         return await Limit(timeout_s + _GRACE_S).over(work)
     except ConnectionRefusedError as error:
         raise EndpointFailed(f"{what}: nobody listens: {error}", reached=False, again=True) from None
@@ -67,12 +70,22 @@ async def call(
         raise EndpointFailed(f"{what}: no answer within {timeout_s:.3g} s", reached=True) from None
     except (OSError, http.client.HTTPException) as error:
         raise EndpointFailed(f"{what}: no answer: {error or repr(error)}", reached=True) from None
+    finally:
+        for each in opened:  # a server that answers in drops would keep its thread
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
-def _call(method: str, url: str, target: str, timeout_s: float, body: Mapping[str, Any] | None) -> Reply:
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+def _call(
+    connection: http.client.HTTPConnection,
+    opened: list[socket.socket],
+    method: str,
+    target: str,
+    body: Mapping[str, Any] | None,
+) -> Reply:
     try:
+        connection.connect()
+        opened.append(connection.sock)
         payload = None if body is None else json.dumps(body)
         connection.request(method, target, payload, {"Content-Type": "application/json"} if payload else {})
         answer = connection.getresponse()
