@@ -32,6 +32,7 @@ _OUTAGE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 _AGAIN_S = 0.2
 _ACQUIRE, _YIELD = (f"/{_SERVICE.full_name}/{name}" for name in ("Acquire", "Yield"))
 _ABANDON_S = 10.0
+_ABANDON_MAX = 32  # acquires of a job that were given up, of which the orchestrator is to hear still
 
 
 class Forwarder(grpc.GenericRpcHandler):
@@ -78,6 +79,8 @@ class Forwarder(grpc.GenericRpcHandler):
             return timeslice.AcquireResponse(success=True).SerializeToString()
         if self._asked():
             self._names.all_gone()
+        while len(self._abandoning) >= _ABANDON_MAX:
+            await asyncio.wait(self._abandoning, return_when=asyncio.FIRST_COMPLETED)
         named = (*self._metadata, (CALL_KEY, uuid.uuid4().hex))
         request = asked.SerializeToString()
         try:

@@ -14,6 +14,7 @@ import pytest_asyncio
 from slurm_interleave.client.connect import CALL_KEY, TOKEN_KEY
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as ts
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as ts_rpc
+from slurm_interleave.node_agent import forward
 from slurm_interleave.node_agent.agent import Agent
 from tests.node_agent.fakes import FakeOrchestrator, environment, start_job
 
@@ -112,6 +113,25 @@ async def test_a_caller_who_goes_is_followed_by_a_yield_of_what_his_call_was_gra
     assert (said.job_id, said.group_id) == ("17", "demo")
     assert metadata[CALL_KEY] == orchestrator.metadata[CALL_KEY]
     assert metadata[TOKEN_KEY] == orchestrator.metadata[TOKEN_KEY]
+
+
+async def test_acquires_given_up_in_an_outage_do_not_pile_up(
+    stub: Any, orchestrator: FakeOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "_ABANDON_MAX", 3)
+    await orchestrator.stop()
+    for _ in range(8):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Acquire(ACQUIRE, timeout=0.2)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+    orchestrator.may_answer.set()
+    await orchestrator.start()
+
+    assert (await stub.Acquire(ACQUIRE)).success
+    heard = [await asyncio.wait_for(orchestrator.yields.get(), 30) for _ in range(3)]
+    assert len({metadata[CALL_KEY] for _, metadata in heard}) == 3
+    assert orchestrator.yields.empty()
 
 
 async def turns(stub: Any, orchestrator: FakeOrchestrator, *calls: tuple[str, str]) -> list[str]:
