@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import resource
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -34,7 +35,7 @@ class Door(grpc.GenericRpcHandler):
     def __init__(self, listen: str) -> None:
         """*listen*: host:port; port 0 takes a free one."""
         self._listen = listen
-        self._server = aio.server(options=SERVER_OPTIONS)
+        self._server = aio.server(options=(*SERVER_OPTIONS, _connections_max()))
         self._server.add_generic_rpc_handlers((self,))
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._serving = asyncio.Event()
@@ -80,6 +81,12 @@ class Door(grpc.GenericRpcHandler):
     async def close(self) -> None:
         """End all calls."""
         await self._server.stop(grace=0.2)
+
+
+def _connections_max() -> tuple[str, int]:
+    """Return the option that leaves files to open for the rest: the database, and the commands of Slurm."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return "grpc.max_allowed_incoming_connections", files * 3 // 4
 
 
 class _Later:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import threading
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -183,3 +184,31 @@ async def test_of_agents_that_speak_at_once_the_loop_takes_one_a_turn(
     assert all(order.HasField("welcome") for order in await asyncio.gather(*connecting))
     assert len(taken) == 20
     assert len(set(taken)) == 20
+
+
+async def test_connections_leave_files_to_open_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (40, 40))
+    door = Door("127.0.0.1:0")
+    add_services(door)
+    await door.open()
+    door.serve()
+    opened = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(50)]
+
+    async def is_cut(reader: asyncio.StreamReader) -> bool:
+        try:
+            while await asyncio.wait_for(reader.read(4096), 1):
+                pass  # what HTTP/2 begins with
+        except asyncio.TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return True
+
+    try:
+        cut = await asyncio.gather(*[is_cut(reader) for reader, _ in opened])
+    finally:
+        for _, writer in opened:
+            writer.close()
+        await door.close()
+
+    assert cut.count(False) == 30
