@@ -43,7 +43,7 @@ def database_options(command: Command) -> Command:
     return command
 
 
-@db.command()
+@db.command(short_help="Bring the database to this release's schema.")
 @database_options
 def upgrade(config: str | None, database: str | None) -> None:
     """Bring the database to this release's schema; stop an older interleaved before."""
@@ -55,7 +55,7 @@ def upgrade(config: str | None, database: str | None) -> None:
             click.echo(f"{opened.name}: from {before or 'an empty database'} to revision {after}")
 
 
-@db.command()
+@db.command(short_help="List what is wrong with the schema or the rows.")
 @database_options
 @click.pass_context
 def check(context: click.Context, config: str | None, database: str | None) -> None:
@@ -69,7 +69,7 @@ def check(context: click.Context, config: str | None, database: str | None) -> N
         click.echo(f"{opened.name}: no problem found")
 
 
-@db.command()
+@db.command(short_help="Forget slices that ended long ago.")
 @database_options
 @click.option(
     "--older-than",

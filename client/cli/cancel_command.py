@@ -10,7 +10,7 @@ from slurm_interleave.client.core.errors import NotRegistered
 from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 
 
-@click.command("cancel-operation")
+@click.command("cancel-operation", short_help="Stop and undo a move of device state under way.")
 @click.argument("job")
 @click.option("-G", "--interleave-group", "group", help="The group, where the job is in several.")
 @source_options

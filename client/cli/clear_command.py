@@ -12,7 +12,7 @@ from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
 
-@click.command()
+@click.command(short_help="End the fault of a job, so that it may acquire again.")
 @click.argument("job")
 @click.option("-G", "--interleave-group", "group", help="The group, where the job is faulted in several.")
 @click.option("--keep", is_flag=True, help="Discard nothing; refused where device state is lost.")

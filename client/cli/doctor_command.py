@@ -19,7 +19,7 @@ from slurm_interleave.client.doctor.finding import GROUP, Finding, Host, Level, 
 _WIDTH = len(Level.WARNING.value)
 
 
-@click.command()
+@click.command(short_help="Check the installation of this host.")
 @click.option("--config", metavar="FILE", help="Configuration instead of /etc/slurm/interleave.toml.")
 @click.option("--node", default="", help="This node's name in Slurm, if it is not the host's name.")
 @click.option("--job", default="", metavar="ID", help="Say too what Slurm and placement say of this job.")

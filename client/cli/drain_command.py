@@ -15,7 +15,7 @@ from slurm_interleave.client.core.errors import SlurmFailed, WrongState
 _SCONTROL_S = 30.0
 
 
-@click.command()
+@click.command(short_help="Save the jobs of a node to disk and requeue them.")
 @click.argument("node")
 @click.option("--keep-node", is_flag=True, help="Do not drain the node in Slurm: jobs may come back to it.")
 @source_options

@@ -9,7 +9,7 @@ from slurm_interleave.client.core.errors import NotRegistered
 from slurm_interleave.client.endpoints import register_endpoints
 
 
-@click.command()
+@click.command(short_help="Name the vLLM or SGLang servers of this job.")
 @click.argument("app", type=OneOf(["vllm", "sglang"]))
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option("--discard", is_flag=True, help="They suspend without keeping the weights.")

@@ -10,7 +10,7 @@ import click
 from slurm_interleave.client.integrations.ray_env import is_free, make_folder, own_address, ray_environment
 
 
-@click.command("ray-env")
+@click.command("ray-env", short_help="Print what gives a job a Ray of its own.")
 @click.option("--address", metavar="IP", help="Address of this node for Ray (default: the one others reach).")
 def ray_env(address: str | None) -> None:
     """Print what a job sets so that its Ray and that of another job share a node: ports, folder, address.

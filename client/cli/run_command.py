@@ -29,7 +29,10 @@ _CANNOT_RUN = 127
 _LAST_WORDS_S = 1.0
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    short_help="Run a command that need not know of turns.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.option(
     "--idle-yield",
     type=click.FloatRange(min=0, min_open=True),

@@ -79,7 +79,7 @@ COLUMNS: tuple[Column[Line], ...] = (
 )
 
 
-@click.command()
+@click.command(short_help="Show groups, and what each of their jobs does now.")
 @click.argument("group", required=False)
 @click.option("--json", "json_", is_flag=True, help="JSON, with the names of interleave_v1.proto.")
 @click.option("-n", "--noheader", is_flag=True, help="No headings.")

@@ -15,7 +15,7 @@ from slurm_interleave.client.cli.words import OneOf
 from slurm_interleave.client.core.errors import BadArgument
 
 
-@click.command(epilog=f"TIME is {times.FORMS}.")
+@click.command(epilog=f"TIME is {times.FORMS}.", short_help="Draw who held, waited and switched when.")
 @click.option(
     "-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path)
 )
@@ -24,7 +24,7 @@ from slurm_interleave.client.core.errors import BadArgument
     "form",
     type=OneOf(drawing.FORMS),
     help="A page, a picture, or a trace for ui.perfetto.dev; default: what FILE ends with (.html, .svg, "
-    ".png, .pftrace), else a page.",
+    ".png, .pftrace), a page where it has no ending.",
 )
 @query_options
 @click.option(

@@ -9,7 +9,7 @@ from slurm_interleave.client.cli.query import source_options
 from slurm_interleave.client.cli.times import time_text
 
 
-@click.command()
+@click.command(short_help="Print a link to the web page.")
 @source_options
 def web(config: str | None, address: str | None) -> None:
     """Print a link to the web page: groups, queue, the last hour, savings, as far as you may see them.

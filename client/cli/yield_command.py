@@ -11,7 +11,7 @@ from slurm_interleave.client.core.names import parse_group_name, parse_job_id
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 
 
-@click.command("yield")
+@click.command("yield", short_help="Take the devices from a job that holds them.")
 @click.argument("job")
 @click.option("-G", "--interleave-group", "group", help="The group, where the job holds devices of several.")
 @source_options

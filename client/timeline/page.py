@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.timeline.around import TITLE
 from slurm_interleave.client.timeline.draw import chart
 from slurm_interleave.client.timeline.perfetto import trace
@@ -62,9 +63,15 @@ def write_timeline(
 
 
 def form_of(path: Path) -> str:
-    """Return the form that the name of *path* ends with; a page, where it says none."""
-    form = path.suffix.removeprefix(".").lower()
-    return "perfetto" if form in ("pftrace", "perfetto-trace") else form if form in FORMS else "html"
+    """Return the form that the name of *path* ends with; a page, where it has no ending.
+
+    Raises `BadArgument` where it ends otherwise, as in .pdf.
+    """
+    form = _ENDINGS.get(path.suffix.lower())
+    if form is None:
+        known = ", ".join(filter(None, _ENDINGS))
+        raise BadArgument(f"{path} ends in {path.suffix}; known are {known}; or say --format")
+    return form
 
 
 def _page(slices: Sequence[pb.Slice], work: Sequence[Work], title: str, now: float | None) -> bytes:
@@ -100,3 +107,11 @@ def _png(slices: Sequence[pb.Slice], work: Sequence[Work], title: str, now: floa
 
 _Form = Callable[[Sequence[pb.Slice], Sequence[Work], str, "float | None"], bytes]
 FORMS: dict[str, _Form] = {"html": _page, "svg": _svg, "png": _png, "perfetto": trace}
+_ENDINGS = {
+    "": "html",
+    ".html": "html",
+    ".svg": "svg",
+    ".png": "png",
+    ".pftrace": "perfetto",
+    ".perfetto-trace": "perfetto",
+}

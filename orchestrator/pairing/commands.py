@@ -23,6 +23,7 @@ from slurm_interleave.orchestrator.pairing.known import declared
 from slurm_interleave.orchestrator.pairing.pools import in_lines, parse_pools
 from slurm_interleave.orchestrator.pairing.profile import (
     HORIZON_S,
+    LEAST_TURNS,
     Profile,
     as_text,
     by_name,
@@ -39,9 +40,19 @@ _NOT_KNOWN = (
 )
 
 
-@click.group()
-def profile() -> None:
+_NONE = (
+    f"nothing is known of any workload yet: that takes {LEAST_TURNS} turns of it that are over; or declare "
+    "it with: interleave profile import FILE"
+)
+
+
+@click.group(invoke_without_command=True, short_help="Show what workloads do, learned or declared.")
+@click.pass_context
+def profile(context: click.Context) -> None:
     """Show what workloads do: learned from their turns, or declared."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        context.exit(2)
 
 
 @profile.command()
@@ -51,6 +62,8 @@ def show(config: str | None, database: str | None, names: Sequence[str]) -> None
     """List the profiles of NAMES, or all."""
     found = _profiles(config, database)
     click.echo(f"{'workload':40} {'period':>9} {'held':>9} {'share':>6} {'switch':>8} {'context':>9} turns")
+    if not found and not names:
+        click.echo(_NONE, err=True)
     for one in _named(found, names):
         click.echo(
             f"{one.name:40} {one.period_s:7.1f} s {one.held_s:7.1f} s {one.share:6.0%} {one.switch_s:6.1f} s "
@@ -70,7 +83,7 @@ def export(config: str | None, database: str | None, names: Sequence[str]) -> No
     click.echo(json.dumps({"profiles": as_text(found)}, indent=2))
 
 
-@profile.command(name="import")
+@profile.command(name="import", short_help="Keep the profiles of a file.")
 @database_options
 @click.argument("file", type=click.Path(path_type=Path))
 def import_(config: str | None, database: str | None, file: Path) -> None:
@@ -86,7 +99,7 @@ def import_(config: str | None, database: str | None, file: Path) -> None:
     click.echo(f"{target}: {len(new)} profiles imported, {len(kept.keys() | new.keys())} in all")
 
 
-@click.command()
+@click.command(short_help="Say which jobs should share devices.")
 @database_options
 @click.option("--explain", "job_id", metavar="JOB", help="Rate each partner of JOB, in numbers.")
 @click.option("--jobs", "file", type=click.Path(path_type=Path), help="Jobs of a file, not the live ones.")
@@ -106,7 +119,8 @@ def pair(
         jobs, unknown = _candidates(config, database, file)
         rater = Rater(rules)
         lines = _groups(jobs, rater) if job_id is None else _explained(job_id, jobs, unknown, rater)
-        lines = chain(lines, map(_unmeasured, unknown.items()), [] if file else [_NOT_KNOWN])
+        said = [] if file else [_NOT_KNOWN] if jobs or unknown else ["no job takes turns now"]
+        lines = chain(lines, map(_unmeasured, unknown.items()), said)
     for line in lines:
         click.echo(line)
 

@@ -27,7 +27,7 @@ _SHOWN = 20
 _jobs: Sequence[Job] = ()  # in a process of `compare`
 
 
-@click.command()
+@click.command(short_help="Say what turns would bring, from a trace.")
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--policy", default="learned", type=OneOf(POLICIES), help="Compared with fifo.")
 @click.option("--eager", default="off", type=OneOf(EAGER), help="As [turns] eager.")
@@ -124,7 +124,7 @@ def _as_text(results: dict[str, Figures], jobs: int) -> str:
         worst = max(result.slowdown.values(), default=1.0)
         lines.append(
             f"{name:16} {result.makespan_s:8.0f} s {result.bound_s:8.0f} s {result.duty:7.1%} "
-            f"{worst:8.2f}x {result.saved_device_s / 3600:.1f} device-hours"
+            f"{worst:8.2f}x {round(result.saved_device_s / 3600, 1) + 0.0:.1f} device-hours"
         )
     chosen = next(iter(results.values()))
     lines.append(f"{'pool':24} {'duty':>7} {'bound':>7} {'turns':>7} switches")

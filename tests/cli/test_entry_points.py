@@ -55,3 +55,16 @@ def test_one_that_cannot_be_loaded_says_why_and_harms_no_other(
     assert len(failed.err.splitlines()) == 1
     assert call(main, "status", "--help").status == 0
     assert "greet" in call(main).out
+
+
+@pytest.mark.parametrize("group", [[], ["db"], ["profile"]])
+def test_a_command_that_needs_another_lists_them_whole_in_80_columns(
+    call: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, group: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    shown = call(main, *group)
+    assert (shown.status, shown.err) == (2, "")
+    _, _, listed = shown.out.partition("Commands:\n")
+    assert len(listed.splitlines()) > 2
+    assert "..." not in listed

@@ -13,6 +13,7 @@ import pytest
 from google.protobuf import json_format
 
 from slurm_interleave.client.cli.interleave import main
+from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.timeline import FORMS, Work, form_of, write_timeline
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.browser import Page, chromium, needs_chromium
@@ -195,12 +196,18 @@ def test_a_png_has_twice_the_pixels_of_the_screen(tmp_path: Path) -> None:
         ("run.pftrace", "perfetto"),
         ("run.perfetto-trace", "perfetto"),
         ("run", "html"),
-        ("run.html.txt", "html"),
+        ("run.2.html", "html"),
     ],
 )
 def test_the_name_of_the_file_says_its_form(name: str, form: str) -> None:
     assert form_of(Path(name)) == form
     assert form in FORMS
+
+
+@pytest.mark.parametrize("name", ["run.pdf", "run.html.txt", "run.svg.gz"])
+def test_a_form_that_there_is_not_is_refused_and_not_written_as_a_page(name: str) -> None:
+    with pytest.raises(BadArgument, match=r"known are \.html, .*; or say --format"):
+        form_of(Path(name))
 
 
 def read_trace(path: Path) -> tuple[dict[int, Any], dict[str, list[tuple[str, float, float]]]]:

@@ -225,3 +225,15 @@ def test_a_rule_that_cannot_be_is_refused(call: Call, tmp_path: Path) -> None:
 
     assert status == 1
     assert "members 1" in err
+
+
+def test_of_a_site_without_jobs_that_is_said_in_place_of_what_is_not_known_of_them(
+    call: Call, tmp_path: Path
+) -> None:
+    empty = f"sqlite:///{tmp_path}/empty.db"
+    Store(empty).close()
+
+    assert call("pair", "--database", empty) == (0, "no job takes turns now\n", "")
+    status, out, err = call("profile", "show", "--database", empty)
+    assert (status, len(out.splitlines())) == (0, 1)
+    assert "takes 5 turns of it" in err
