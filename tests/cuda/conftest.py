@@ -25,9 +25,11 @@ from slurm_interleave.node_agent.job_processes import Owner
 from slurm_interleave.node_agent.state import State
 from tests.node_agent.conftest import folder, orchestrator
 from tests.node_agent.fakes import FakeOrchestrator, config
-from tests.stub_driver.stub import Stub, build
+from tests.stub_driver.stub import RUNNING, Process, Stub, build
 
 __all__ = ["folder", "orchestrator"]
+
+
 CONFIG = CudaConfig(lock_timeout_s=5, release_timeout_s=1, headroom_mib=1, look_s=0.05)
 
 
@@ -122,3 +124,13 @@ async def running(
 @pytest.fixture
 def where(folder: Path, orchestrator: FakeOrchestrator) -> AgentConfig:
     return config(folder, orchestrator.address, backend="cuda", operation_timeout_s=20.0)
+
+
+def four_ranks(stub: Stub) -> list[Process]:
+    return [stub.start("17", f"{device}:2") for device in range(4)]
+
+
+async def runs_on(stub: Stub, ranks: list[Process], before: list[str]) -> bool:
+    """Say whether the job is as it was, and its calls come back."""
+    states = {stub.state(rank.pid) for rank in ranks}
+    return states == {RUNNING} and [rank.ask("hash") for rank in ranks] == before

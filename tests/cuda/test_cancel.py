@@ -10,8 +10,7 @@ import pytest
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.protocol import Target
 from slurm_interleave.node_agent.contexts import Outcome
-from tests.cuda.conftest import Node
-from tests.cuda.test_failures import four_ranks, runs_on
+from tests.cuda.conftest import Node, four_ranks, runs_on
 from tests.stub_driver.stub import CHECKPOINTED, MIB, Stub
 
 

@@ -11,18 +11,8 @@ from typing import Any
 import pytest
 
 from slurm_interleave.client.core.states import Context
-from tests.cuda.conftest import CONFIG, Node
-from tests.stub_driver.stub import CHECKPOINTED, FAILED, LOCKED, MIB, RUNNING, Process, Stub
-
-
-def four_ranks(stub: Stub) -> list[Process]:
-    return [stub.start("17", f"{device}:2") for device in range(4)]
-
-
-async def runs_on(stub: Stub, ranks: list[Process], before: list[str]) -> bool:
-    """Say whether the job is as it was, and its calls come back."""
-    states = {stub.state(rank.pid) for rank in ranks}
-    return states == {RUNNING} and [rank.ask("hash") for rank in ranks] == before
+from tests.cuda.conftest import CONFIG, Node, four_ranks, runs_on
+from tests.stub_driver.stub import CHECKPOINTED, FAILED, LOCKED, MIB, RUNNING, Stub
 
 
 async def test_work_that_does_not_end_leaves_the_job_running(node: Node, stub: Stub) -> None:
@@ -212,21 +202,6 @@ async def test_a_process_that_ends_while_it_is_saved_does_not_hold_the_others_up
     assert {stub.state(rank.pid) for rank in ranks[1:]} == {CHECKPOINTED}
 
 
-async def test_a_restore_that_meets_no_memory_faults_the_job_and_frees_the_devices(
-    node: Node, stub: Stub
-) -> None:
-    ranks = four_ranks(stub)
-    await node.saved()
-    stub.fault("restore", 2, pid=ranks[3].pid, delay_ms=300)
-
-    back = await node.bring()
-
-    assert back.context is Context.FAULTED
-    assert "out of memory" in back.error
-    assert {stub.state(rank.pid) for rank in ranks} == {CHECKPOINTED}
-    assert len(stub.asked("restore", ranks[3].pid)) == 1
-
-
 async def test_a_restore_that_fails_otherwise_leaves_the_job_saved(node: Node, stub: Stub) -> None:
     ranks = four_ranks(stub)
     before = [rank.ask("hash") for rank in ranks]
@@ -262,20 +237,3 @@ async def test_a_helper_that_cannot_start_the_driver_leaves_the_job_alone(node: 
     assert saved.context is Context.RESIDENT, saved
     assert "cuInit: error 100" in saved.error
     assert await runs_on(stub, ranks, before)
-
-
-async def test_memory_of_a_process_that_the_driver_cannot_save_stops_the_snapshot(
-    node: Node, stub: Stub
-) -> None:
-    rank = stub.start("17", "0:2")
-    before = rank.ask("hash")
-    child = int(rank.ask("fork"))
-    (stub.folder / f"proc.{child}").write_text("0 0 0\n0 1048576\n")
-    stub.fault("tid", 3, pid=child, count=-1)
-
-    saved = await node.save()
-    os.kill(child, signal.SIGKILL)
-
-    assert saved.context is Context.RESIDENT
-    assert f"process {child} has 1048576 bytes on the devices, but the driver cannot save it" in saved.error
-    assert await runs_on(stub, [rank], [before])

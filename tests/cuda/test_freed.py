@@ -13,8 +13,7 @@ import pytest
 
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.backends.cuda import census, sight
-from tests.cuda.conftest import Node
-from tests.cuda.test_failures import four_ranks, runs_on
+from tests.cuda.conftest import Node, four_ranks, runs_on
 from tests.node_agent.fakes import eventually
 from tests.stub_driver.stub import CHECKPOINTED, Stub
 
@@ -120,3 +119,35 @@ async def test_a_restore_without_room_is_refused_before_it_reaches_the_driver(no
     other.kill()
     assert (await node.bring()).ok
     assert await runs_on(stub, ranks, before)
+
+
+async def test_a_restore_that_meets_no_memory_faults_the_job_and_frees_the_devices(
+    node: Node, stub: Stub
+) -> None:
+    ranks = four_ranks(stub)
+    await node.saved()
+    stub.fault("restore", 2, pid=ranks[3].pid, delay_ms=300)
+
+    back = await node.bring()
+
+    assert back.context is Context.FAULTED
+    assert "out of memory" in back.error
+    assert {stub.state(rank.pid) for rank in ranks} == {CHECKPOINTED}
+    assert len(stub.asked("restore", ranks[3].pid)) == 1
+
+
+async def test_memory_of_a_process_that_the_driver_cannot_save_stops_the_snapshot(
+    node: Node, stub: Stub
+) -> None:
+    rank = stub.start("17", "0:2")
+    before = rank.ask("hash")
+    child = int(rank.ask("fork"))
+    (stub.folder / f"proc.{child}").write_text("0 0 0\n0 1048576\n")
+    stub.fault("tid", 3, pid=child, count=-1)
+
+    saved = await node.save()
+    os.kill(child, signal.SIGKILL)
+
+    assert saved.context is Context.RESIDENT
+    assert f"process {child} has 1048576 bytes on the devices, but the driver cannot save it" in saved.error
+    assert await runs_on(stub, [rank], [before])
