@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
+
 from slurm_interleave.client.connect import open_aio_channel
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -22,6 +25,7 @@ from slurm_interleave.orchestrator.placement.config import PlacementConfig
 from slurm_interleave.orchestrator.web.config import WebConfig
 from slurm_interleave.sql.store import Store
 
+Code = grpc.StatusCode
 LIMIT_S = 30.0
 
 
@@ -120,3 +124,10 @@ async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
             return
         assert time.monotonic() < limit, f"it is not so after {LIMIT_S} s"
         await asyncio.sleep(0.002)
+
+
+async def code_of(call: Any) -> Code:
+    """Return how *call* is refused."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code()

@@ -12,10 +12,9 @@ import pytest
 
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2 as ts
 from tests.orchestrator.fake_agent import FakeAgent
-from tests.orchestrator.serving import Client, eventually
+from tests.orchestrator.serving import Client, Code, eventually
 
 State = ts.GroupStatus.State
-Code = grpc.StatusCode
 
 
 async def refused(call: Any) -> tuple[Code, str]:

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+import pytest
+
 from slurm_interleave.client.core.errors import InterleaveError
 from slurm_interleave.client.core.states import Context, SliceState
 from slurm_interleave.orchestrator.core import commands as cmd
@@ -23,6 +25,7 @@ _MADE = {
     cmd.Verb.DISCARD: Context.NONE,
 }
 GIB = 1 << 30
+BOTH: dict[str, Any] = {"n1": (0,), "n2": (0,)}
 
 
 class Bench:
@@ -138,6 +141,16 @@ class Bench:
         return [(ended.job_id, ended.state) for ended in self.memory.slices.values()]
 
 
+@pytest.fixture
+def bench() -> Bench:
+    """Job a has held n1/0 and n2/0, where its context still is; b is on the same devices."""
+    bench = Bench()
+    bench.start("a", **BOTH)
+    bench.start("b", **BOTH)
+    bench.turn("a")
+    return bench
+
+
 def settle(bench: Bench, commands: Iterable[cmd.Command]) -> list[cmd.Command]:
     """Let all moves that *commands* order end well, and those that follow; return all commands."""
     out = list(commands)
@@ -176,3 +189,11 @@ def refused(commands: Iterable[cmd.Command]) -> list[type[InterleaveError]]:
 
 def places(commands: Iterable[cmd.Command]) -> list[tuple[set[int], int, str]]:
     return [(set(place.calls), place.ahead, place.reason) for place in of(cmd.Place, commands)]
+
+
+def by_node(commands: Iterable[cmd.Operate]) -> dict[str, cmd.Operate]:
+    return {order.node: order for order in commands}
+
+
+def cancels(commands: Iterable[cmd.Command]) -> list[tuple[str, str, str]]:
+    return [(one.node, one.job_id, one.operation) for one in of(cmd.CancelOperation, commands)]

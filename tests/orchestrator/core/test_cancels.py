@@ -12,8 +12,7 @@ from slurm_interleave.orchestrator.core.commands import Command, Operate, Verb, 
 from slurm_interleave.orchestrator.core.events import Draining, NodeUp
 from slurm_interleave.orchestrator.core.switches import BACK_OFF_S
 from slurm_interleave.sql.rows import Key
-from tests.orchestrator.core.bench import Bench, granted, of, orders, report, settle
-from tests.orchestrator.core.test_switches import cancels
+from tests.orchestrator.core.bench import Bench, cancels, granted, of, orders, report, settle
 
 
 @pytest.fixture

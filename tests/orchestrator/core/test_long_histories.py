@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.orchestrator.core import test_machine
-from tests.orchestrator.core.test_machine import LONGER, Turns
+from tests.orchestrator.core import among
+from tests.orchestrator.core.machine import LONGER, Turns
 
 STEPS = 150
 HISTORIES = 120 * LONGER  # in each of the tests below
@@ -24,22 +24,22 @@ class Dice:
         self.random = random.Random(seed)  # noqa: S311 - dice, no secret
         self.lost = self.random.choice([0, 0, 0.05, 0.2])
         self.untouched = self.random.choice([0, 0.1, 0.3])
-        choose, m = self.random.choice, test_machine
+        choose = self.random.choice
         self.actions: list[Action] = [
-            (6, lambda t: m.free_names(t.system), self.launch),
-            (3, lambda t: m.starting(t.system), lambda t: t.start_part(self.pick())),
-            (8, lambda t: m.acquirers(t.system), lambda t: t.acquire(self.pick())),
-            (2, lambda t: m.acquirers(t.system), lambda t: t.all_acquire()),
-            (8, lambda t: m.holders(t.system), lambda t: t.yield_(self.pick())),
-            (choose([0, 1, 3]), lambda t: m.waiters(t.system), lambda t: t.cancel(self.pick())),
-            (choose([0.3, 1]), lambda t: m.alive(t.system), lambda t: t.kill(self.pick())),
-            (4, lambda t: m.dead(t.system), lambda t: t.end_part(self.pick())),
-            (1, lambda t: m.dead(t.system), lambda t: t.job_over(self.pick())),
-            (choose([10, 25, 40]), lambda t: m.busy(t.system), self.work),
-            (choose([0, 0.5, 2]), lambda t: m.connected(t.system), self.disconnect),
-            (3, lambda t: m.away(t.system), lambda t: t.connect(self.pick())),
+            (6, lambda t: among.free_names(t.system), self.launch),
+            (3, lambda t: among.starting(t.system), lambda t: t.start_part(self.pick())),
+            (8, lambda t: among.acquirers(t.system), lambda t: t.acquire(self.pick())),
+            (2, lambda t: among.acquirers(t.system), lambda t: t.all_acquire()),
+            (8, lambda t: among.holders(t.system), lambda t: t.yield_(self.pick())),
+            (choose([0, 1, 3]), lambda t: among.waiters(t.system), lambda t: t.cancel(self.pick())),
+            (choose([0.3, 1]), lambda t: among.alive(t.system), lambda t: t.kill(self.pick())),
+            (4, lambda t: among.dead(t.system), lambda t: t.end_part(self.pick())),
+            (1, lambda t: among.dead(t.system), lambda t: t.job_over(self.pick())),
+            (choose([10, 25, 40]), lambda t: among.busy(t.system), self.work),
+            (choose([0, 0.5, 2]), lambda t: among.connected(t.system), self.disconnect),
+            (3, lambda t: among.away(t.system), lambda t: t.connect(self.pick())),
             (choose([0, 0.3, 1]), lambda _: True, lambda t: t.restart(self.chance(0.6))),
-            (choose([0, 0.2]), lambda t: m.holders(t.system), self.crash),
+            (choose([0, 0.2]), lambda t: among.holders(t.system), self.crash),
             (1, lambda t: t.system.timers, lambda t: t.fire(self.pick())),
             (0.3, lambda _: True, lambda t: t.settle()),
         ]
