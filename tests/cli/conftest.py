@@ -27,8 +27,11 @@ class Outcome:
         return self.out.splitlines()
 
 
+Call = Callable[..., Outcome]
+
+
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Run the `main` of a program with some arguments, in this process."""
 
     def run(main: Main, *arguments: str) -> Outcome:

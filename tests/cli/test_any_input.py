@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import click
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_interleave.client.cli.report import command
 from slurm_interleave.client.cli.sinterleave import main
-from tests.cli.conftest import Outcome
+from tests.cli.conftest import Call
 
 _SOURCES = ("config", "address", "from_json")
 _OPTIONS = [
@@ -49,7 +48,7 @@ def _command_lines(draw: st.DrawFn) -> list[str]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(words=_command_lines())
-def test_any_command_line_is_a_report_or_one_line(call: Callable[..., Outcome], words: list[str]) -> None:
+def test_any_command_line_is_a_report_or_one_line(call: Call, words: list[str]) -> None:
     outcome = call(main, "--from-json", os.devnull, *words)
 
     if outcome.status:

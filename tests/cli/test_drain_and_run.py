@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from slurm_interleave.client import testing
 from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
-from tests.cli.conftest import Outcome
+from tests.cli.conftest import Call
 from tests.cli.server import GivenOrchestrator, served
 
-Call = Callable[..., Outcome]
 PROGRAM = Path(sys.executable).with_name("interleave")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_interleave.client.cli.interleave import main
-from tests.cli.conftest import Outcome
+from tests.cli.conftest import Call
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
 
 
 def test_a_command_of_another_distribution_is_listed_and_run(
-    installed: Callable[[str, str], None], call: Callable[..., Outcome]
+    installed: Callable[[str, str], None], call: Call
 ) -> None:
     code = "@click.command()\n@click.argument('who')\ndef greet(who):\n    click.echo('hello ' + who)\n"
     installed(f"import click\n{code}", "other_commands:greet")
@@ -45,7 +45,7 @@ def test_a_command_of_another_distribution_is_listed_and_run(
     ],
 )
 def test_one_that_cannot_be_loaded_says_why_and_harms_no_other(
-    installed: Callable[[str, str], None], call: Callable[..., Outcome], code: str, why: str
+    installed: Callable[[str, str], None], call: Call, code: str, why: str
 ) -> None:
     installed(code, "other_commands:greet")
 

@@ -1,78 +1,20 @@
-"""`interleave status` and `interleave timeline` as a user meets them."""
+"""`interleave status` as a user meets it, and how `interleave` answers what it cannot do."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import grpc
 import pytest
-from google.protobuf import json_format
 
 from slurm_interleave.client.cli.interleave import main
-from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from tests.cli.conftest import Outcome
-from tests.cli.server import GivenOrchestrator, served
-from tests.cli.turns import BEGAN, Member, take_turns
+from tests.cli.conftest import Call
+from tests.cli.demo import demo_group, orchestrator
+from tests.cli.server import GivenOrchestrator
 
-Call = Callable[..., Outcome]
-
-
-def context(state: Context, node: str = "n1", device: int = 0) -> pb.ContextStatus:
-    return pb.ContextStatus(node=node, devices=[device], state=state.value, bytes=2**40)
-
-
-def demo_group() -> pb.GroupStatus:
-    now = time.time()
-    members = [
-        pb.MemberStatus(
-            job_id="17",
-            user="alice",
-            epoch=3,
-            held_since=now - 65,
-            phase="rollout",
-            contexts=[context(Context.RESIDENT, node) for node in ("n1", "n2")],
-        ),
-        pb.MemberStatus(
-            job_id="18",
-            user="bob",
-            queue_place=1,
-            waiting_since=now - 3605,
-            expected_start=now + 125,
-            contexts=[context(Context.SAVED)],
-        ),
-        pb.MemberStatus(
-            job_id="19", user="bob", fault="out of host memory", contexts=[context(Context.FAULTED)]
-        ),
-        pb.MemberStatus(job_id="20", user="bob", contexts=[context(Context.SAVED)]),
-        pb.MemberStatus(job_id="21", user="bob", contexts=[context(Context.RESIDENT)]),
-        pb.MemberStatus(job_id="22", user="bob", contexts=[context(Context.NONE)]),
-        pb.MemberStatus(
-            job_id="23", user="bob", contexts=[context(Context.SAVED), context(Context.SAVING, "n2")]
-        ),
-    ]
-    return pb.GroupStatus(name="demo", state="locked", state_since=now - 65, members=members)
-
-
-@pytest.fixture
-def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Iterator[GivenOrchestrator]:
-    reply = pb.StatusReply(
-        groups=[demo_group(), pb.GroupStatus(name="empty", state="idle")],
-        nodes=[
-            pb.NodeStatus(name="n1", connected=True, since=BEGAN, devices=2),
-            pb.NodeStatus(name="n2", since=BEGAN),
-        ],
-    )
-    slices, _ = take_turns([Member("17", "a", BEGAN), Member("18", "b", BEGAN + 0.4)], rounds=2)
-    given = GivenOrchestrator(slices, reply)
-    with served(given) as address:
-        monkeypatch.setenv("INTERLEAVE_CLIENT_ORCHESTRATOR", address)
-        yield given
+__all__ = ["orchestrator"]
 
 
 def test_each_member_is_a_line_that_says_what_it_does(call: Call, orchestrator: GivenOrchestrator) -> None:
@@ -172,127 +114,6 @@ def test_without_a_command_the_help_is_shown(call: Call) -> None:
     assert outcome.status == 2
     for name in ("status", "timeline"):
         assert name in outcome.out
-
-
-def test_the_timeline_is_written_with_the_work_of_the_devices(
-    call: Call, orchestrator: GivenOrchestrator, tmp_path: Path
-) -> None:
-    work = tmp_path / "work.jsonl"
-    interval = {"start": BEGAN + 0.1, "end": BEGAN + 1.1, "job": "17", "name": "rollout", "device": 0}
-    work.write_text(json.dumps(interval) + "\n")
-    page = tmp_path / "run.html"
-
-    outcome = call(main, "timeline", "-o", str(page), "-j", "17,18", "--work", str(work), "--title", "A run")
-
-    assert (outcome.status, outcome.out) == (0, f"{page}: 8 slices of 2 jobs\n")
-    assert "<title>A run</title>" in page.read_text()
-    assert "device computes" in page.read_text()
-    assert list(orchestrator.requests[0].job_ids) == ["17", "18"]
-
-
-def test_a_timeline_of_nothing_says_so_and_writes_nothing(
-    call: Call, orchestrator: GivenOrchestrator, tmp_path: Path
-) -> None:
-    orchestrator.slices.clear()
-
-    outcome = call(main, "timeline", "-o", str(tmp_path / "run.html"))
-
-    assert outcome.status == 1
-    assert "no slices match" in outcome.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_timeline_without_what_draws_says_which_extra_to_install(
-    call: Call, orchestrator: GivenOrchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "vl_convert"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "vl_convert", None)
-
-    outcome = call(main, "timeline", "-o", str(tmp_path / "run.html"), "-j", "17")
-
-    assert outcome.status == 1
-    assert "pip install 'slurm-interleave[timeline]'" in outcome.err
-
-
-def test_a_timeline_can_be_drawn_from_a_file_of_slices(call: Call, tmp_path: Path) -> None:
-    slices, _ = take_turns([Member("17", "a", BEGAN), Member("18", "b", BEGAN + 0.4)], rounds=1)
-    file = tmp_path / "slices.json"
-    file.write_text("".join(json_format.MessageToJson(item, indent=None) + "\n" for item in slices))
-    page = tmp_path / "run.html"
-
-    outcome = call(main, "timeline", "-o", str(page), "-j", "17", "--from-json", str(file))
-
-    assert outcome.out == f"{page}: 2 slices of 1 jobs\n"
-
-
-def test_yield_takes_back_what_the_job_holds(call: Call, orchestrator: GivenOrchestrator) -> None:
-    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
-
-    done = call(main, "yield", "17")
-
-    assert done.status == 0
-    assert orchestrator.requests[-1] == pb.RevokeRequest(job_id="17", group="demo")
-    assert done.out == "job 17: the devices of group demo were taken back\n"
-
-
-def test_yield_of_a_job_that_holds_nothing_is_one_line(call: Call, orchestrator: GivenOrchestrator) -> None:
-    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
-
-    done = call(main, "yield", "18")
-
-    assert done.status == 1
-    assert "job 18 holds no devices" in done.err
-
-
-def test_clear_says_what_is_lost(call: Call, orchestrator: GivenOrchestrator) -> None:
-    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
-    orchestrator.discarded = [pb.ContextStatus(node="n1", devices=[0, 1], state="saved", bytes=3 << 29)]
-
-    done = call(main, "clear", "19")
-
-    assert done.status == 0
-    assert orchestrator.requests[-1] == pb.ClearRequest(job_id="19", group="demo")
-    assert done.lines == [
-        "job 19: no longer faulted in group demo",
-        "job 19: lost on node n1: device state of 0,1 (saved, 1.50G)",
-    ]
-
-
-def test_cancel_operation_says_where_the_state_is_then(call: Call, orchestrator: GivenOrchestrator) -> None:
-    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
-    orchestrator.contexts = [pb.ContextStatus(node=node, state="resident") for node in ("n1", "n2")]
-
-    done = call(main, "cancel-operation", "19")
-    stranger = call(main, "cancel-operation", "99")
-
-    assert orchestrator.requests[1] == pb.CancelOperationRequest(job_id="19", group="demo")
-    assert done.lines == ["job 19: on node n1: resident", "job 19: on node n2: resident"]
-    assert stranger.err == "interleave: error: job 99 is in no group; see: interleave status\n"
-
-
-def test_a_cancel_too_late_for_a_drain_says_so(call: Call, orchestrator: GivenOrchestrator) -> None:
-    orchestrator.contexts = []
-
-    done = call(main, "cancel-operation", "19", "--interleave-group", "demo")
-
-    assert done.lines == ["job 19: it has left its nodes, so nothing is left to be stopped"]
-
-
-def test_clear_with_keep_loses_nothing(call: Call, orchestrator: GivenOrchestrator) -> None:
-    done = call(main, "clear", "17", "--interleave-group", "demo", "--keep")
-
-    assert orchestrator.requests == [pb.ClearRequest(job_id="17", group="demo", keep=True)]
-    assert done.lines == ["job 17: no longer faulted in group demo"]
-
-
-def test_clear_of_a_job_that_is_not_faulted_is_one_line(call: Call, orchestrator: GivenOrchestrator) -> None:
-    orchestrator.reply = pb.StatusReply(groups=[demo_group()])
-
-    done = call(main, "clear", "17")
-
-    assert done.status == 1
-    assert done.err == "interleave: error: job 17 is not faulted; see: interleave status\n"
 
 
 def test_status_names_those_who_use_a_device_without_a_lease(

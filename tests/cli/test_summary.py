@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,9 @@ from slurm_interleave.client.cli.job_lists import parse_jobs
 from slurm_interleave.client.cli.sinterleave import main
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from tests.cli.conftest import Outcome
+from tests.cli.conftest import Call
 from tests.cli.server import GivenOrchestrator, served
 
-Call = Callable[..., Outcome]
 BEGAN = 1_750_000_000.0
 GIB = 2**30
 

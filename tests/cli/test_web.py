@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from tests.cli.conftest import Outcome
+from tests.cli.conftest import Call, Outcome
 from tests.cli.server import GivenOrchestrator, served
-
-Call = Callable[..., Outcome]
 
 
 def ask(call: Call, page: pb.OpenPageReply) -> Outcome:
