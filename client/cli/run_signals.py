@@ -36,8 +36,13 @@ class Signals:
     def __init__(self, taken: list[signal.Signals]) -> None:
         self._came: SimpleQueue[tuple[int, float]] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        # A handler waits for the main thread, which sleeps on where the kernel gives the signal to another.
+        self._before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in taken:
-            signal.signal(number, lambda number, _frame: self._came.put((number, time.monotonic())))
+            signal.signal(number, lambda _number, _frame: None)
+        threading.Thread(target=self._note, args=(read,), name="interleave-noting", daemon=True).start()
         self._witness = _Witness(taken)
 
     def pass_to(self, session: int) -> None:
@@ -53,10 +58,17 @@ class Signals:
 
     def end(self) -> None:
         """Pass on no more."""
-        self._came.put((0, 0.0))
+        signal.set_wakeup_fd(self._before)
+        os.close(self._write)
         if self._thread is not None:
             self._thread.join()
         self._witness.end()
+
+    def _note(self, read: int) -> None:
+        while number := os.read(read, 1):
+            self._came.put((number[0], time.monotonic()))
+        self._came.put((0, 0.0))
+        os.close(read)
 
     def _pass_on(self, session: int, began: float) -> None:
         while (came := self._came.get())[0]:

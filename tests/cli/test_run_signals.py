@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -74,6 +75,16 @@ def witness_of(pid: int) -> int:
 def send_to_all(process: subprocess.Popen[str], name: str) -> None:
     for pid in tree(process.pid):
         os.kill(pid, getattr(signal, name))
+
+
+def test_a_signal_that_the_kernel_gives_to_any_thread_of_run_is_passed_on() -> None:
+    kernel = ctypes.CDLL(None, use_errno=True)
+    with running(signals=20) as process:
+        threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert len(threads) > 1
+        for thread in threads:
+            assert kernel.tgkill(process.pid, thread, int(signal.SIGUSR1)) == 0
+            assert said(process) == "SIGUSR1"
 
 
 @pytest.mark.parametrize("name", SIGNALS)
