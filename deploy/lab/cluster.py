@@ -58,34 +58,17 @@ class Cluster(Lab, SlurmJobs):
     ) -> Iterator[Cluster]:
         """Start a cluster under *root* (default: a new temporary folder) and end it with the context.
 
-        *nodes* form partition `interleave`, *plain_nodes* the default partition `batch`; each has *devices*
-        fake GPUs, which *members* jobs share. With *interleave*, `interleaved` and one agent a
-        node run too, and *config* is added to the tables of their configuration. With *cgroups* Slurm keeps
-        each job to its devices and its memory (`slurm_conf.cgroups_missing` says where it cannot). With
-        *shards* they share them as Slurm's own shards. The nodes *counted* are of a class of their own, whose
-        devices one job more may share, by tokens. *slurm* is added to slurm.conf. With *accounting* a
-        slurmdbd runs too, with its data there. Raises `LabError` with the end of the log of what did not
-        start.
+        Of *nodes* to *members*, and of *cgroups*, *shards* and *counted*, `Layout` says what they are. With
+        *interleave*, `interleaved` and one agent a node run too, and *config* is added to the tables of
+        their configuration. *slurm* is added to slurm.conf. With *accounting* a slurmdbd runs too, with its
+        data there. Raises `LabError` with the end of the log of what did not start.
         """
-        reason = why_not()
-        if reason:
+        if reason := why_not():
             raise LabError(reason)
-        names = ("slurmctld", "interleaved", "slurmdbd", *nodes, *plain_nodes)
-        ports = dict(zip(names, free_ports(len(names)), strict=True))
         with Scratch(root) as scratch:
-            version = slurm_conf.slurm_version()
-            layout = Layout(
-                scratch.root,
-                tuple(nodes),
-                tuple(plain_nodes),
-                devices,
-                version,
-                ports,
-                members,
-                cgroups,
-                shards,
-                tuple(counted),
-            )
+            version, ports = slurm_conf.slurm_version(), _ports(*nodes, *plain_nodes)
+            shared = members, cgroups, shards, tuple(counted)
+            layout = Layout(scratch.root, tuple(nodes), tuple(plain_nodes), devices, version, ports, *shared)
             cluster = cls(scratch, layout)
             more = [*slurm, *(lab_accounting.lines(layout) if accounting else ())]
             cluster._write(sim or SimSettings(), interleave, config or {}, more)
@@ -171,6 +154,12 @@ class Cluster(Lab, SlurmJobs):
     def _nodes_idle(self) -> bool:
         states = self.command("sinfo", "--noheader", "--Node", "--format=%T").split()
         return set(states) == {"idle"}
+
+
+def _ports(*nodes: str) -> dict[str, int]:
+    """Return a free port for each daemon."""
+    names = ("slurmctld", "interleaved", "slurmdbd", *nodes)
+    return dict(zip(names, free_ports(len(names)), strict=True))
 
 
 def why_not() -> str:

@@ -51,13 +51,14 @@ class Layout:
     plain_nodes: tuple[str, ...]
     """Nodes of the default partition `batch`, with ordinary `gpu` GRES."""
     devices: int
+    """Fake GPUs of each node."""
     version: tuple[int, int]
     ports: dict[str, int]
     """TCP ports by daemon: `slurmctld`, `interleaved` and each node's name."""
     members: int = 2
     """How many jobs share a device."""
     cgroups: bool = False
-    """Slurm keeps each job to its devices and its memory (cgroup v1)."""
+    """Slurm keeps each job to its devices and its memory (cgroup v1); see `cgroups_missing`."""
     shards: bool = False
     """The shared GRES are Slurm's own shards."""
     counted: tuple[str, ...] = ()
