@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 DAYS_S = 1.7e9  # virtual time 0, since the epoch
 _HOOK_S = 2.0
 _ROOT = Peer(1, 0, 0)
+StandIn = tuple[Any, str, object]  # whose attribute, its name, and what it is
 
 
 def start_orchestrator(world: World) -> Process:
@@ -185,24 +186,25 @@ def _sleep(seconds: float) -> None:
     await_only(asyncio.sleep(seconds))
 
 
-@contextmanager
-def boundary(world: World) -> Iterator[None]:
-    """Put the world in the place of the operating system and of the network, for all processes."""
-    numbers = itertools.count(1)
-    Hooks.world = world
+def _clock(world: World) -> SimpleNamespace:
+    return SimpleNamespace(monotonic=world.loop.time, sleep=_sleep)
 
-    def open_channel(address: str) -> Channel:
-        return Channel(world.net)
 
-    clock = SimpleNamespace(monotonic=world.loop.time, sleep=_sleep)
-    replaced = [
+def _of_orchestrators(world: World) -> list[StandIn]:
+    return [
         (door, "aio", SimpleNamespace(server=lambda **_: Server(world.net))),
         (daemon, "HookServer", Hooks),
+        (recorder, "time", _clock(world)),
+    ]
+
+
+def _of_agents(world: World) -> list[StandIn]:
+    return [
         (agent, "HookServer", Hooks),
-        (agent, "open_aio_channel", open_channel),
+        (agent, "open_aio_channel", lambda _: Channel(world.net)),
         (agent, "time", SimpleNamespace(time=lambda: DAYS_S + world.loop.time())),
         (agent, "version", lambda _: "simulated"),
-        (link, "open_aio_channel", open_channel),
+        (link, "open_aio_channel", lambda _: Channel(world.net)),
         (link.back_offs, "__defaults__", (lambda: world.dice.between(0.0, 1.0),)),
         (sockets, "serve_job", _no_server),
         # This machine's memory is none of the world's.
@@ -220,20 +222,32 @@ def boundary(world: World) -> Iterator[None]:
         (drain.Criu, "dump", world.saving.dump),
         (drain.Criu, "end", world.saving.end),
         (watch, "is_over_in_slurm", world.is_over_in_slurm),
+        (results, "time", _clock(world)),
+    ]
+
+
+def _of_jobs(world: World) -> list[StandIn]:
+    """What an agent draws for a job, and what a job's client finds."""
+    numbers = itertools.count(1)
+    return [
         (jobs, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"attempt-{next(numbers)}"))),
         (jobs, "time", SimpleNamespace(time=lambda: DAYS_S + world.loop.time())),
         (jobs, "secrets", SimpleNamespace(token_urlsafe=lambda _: f"token-{next(numbers)}")),
-        (results, "time", clock),
-        (recorder, "time", clock),
         (session, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"call-{next(numbers)}"))),
-        (session, "open_channel", open_channel),
+        (session, "open_channel", lambda _: Channel(world.net)),
         (session, "begun", lambda call: call()),
-        (session, "time", clock),
+        (session, "time", _clock(world)),
         (session, "threading", SimpleNamespace(Thread=_Thread, Lock=threading.Lock)),
         (session, "atexit", SimpleNamespace(register=lambda *_: None)),
     ]
+
+
+@contextmanager
+def boundary(world: World) -> Iterator[None]:
+    """Put the world in the place of the operating system and of the network, for all processes."""
+    Hooks.world = world
     with ExitStack() as stack:
-        for place, name, stand_in in replaced:
+        for place, name, stand_in in (*_of_orchestrators(world), *_of_agents(world), *_of_jobs(world)):
             stack.enter_context(patch.object(place, name, stand_in))
         stack.enter_context(world.loop.running())
         yield
