@@ -97,9 +97,7 @@ async def n2(client: Client, n1: FakeAgent) -> AsyncIterator[FakeAgent]:
     await agent.close()
 
 
-async def test_a_published_callback_takes_its_turns_in_both_groups(
-    client: Client, n2: FakeAgent, package: Path
-) -> None:
+async def driver(client: Client, package: Path) -> asyncio.subprocess.Process:
     env = {
         **os.environ,
         "PYTHONPATH": str(package),
@@ -108,16 +106,16 @@ async def test_a_published_callback_takes_its_turns_in_both_groups(
         "TIMESLICE_TRAINER_GROUP": "trainers",
         "TIMESLICE_SAMPLER_GROUP": "samplers",
     }
+    pipe, argv = asyncio.subprocess.PIPE, (sys.executable, "-c", DRIVER)
+    return await asyncio.create_subprocess_exec(*argv, env=env, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+
+
+async def test_a_published_callback_takes_its_turns_in_both_groups(
+    client: Client, n2: FakeAgent, package: Path
+) -> None:
     await client.lock("y", "trainers")
 
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        DRIVER,
-        env=env,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    process = await driver(client, package)
     await client.waiting(1, "trainers")
     await client.unlock("y", "trainers")
     out = (await process.communicate())[0].decode()

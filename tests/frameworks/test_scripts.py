@@ -9,6 +9,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -141,6 +142,20 @@ def signature(path: str, name: str, does: Any) -> Any:
     return space[name]
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, stub: Callable[[str], Any]) -> None:
+    """Put the modules of NeMo RL in their place, with *stub*s under the signatures of the release."""
+    for path, names in MODULES.items():
+        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        module = ModuleType(name)
+        vars(module).update(
+            {each: signature(path, each, stub(each)) for each in names}, MasterConfig=MagicMock()
+        )
+        for parent in [name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)]:
+            if parent not in sys.modules:
+                monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
+        monkeypatch.setitem(sys.modules, name, module)
+
+
 def test_the_launcher_for_nemo_rl_calls_what_it_has_and_holds_while_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -160,16 +175,7 @@ def test_the_launcher_for_nemo_rl_calls_what_it_has_and_holds_while_it_does(
 
         return does
 
-    for path, names in MODULES.items():
-        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        module = ModuleType(name)
-        vars(module).update(
-            {each: signature(path, each, stub(each)) for each in names}, MasterConfig=MagicMock()
-        )
-        for parent in [name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)]:
-            if parent not in sys.modules:
-                monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
-        monkeypatch.setitem(sys.modules, name, module)
+    stand_in(monkeypatch, stub)
     monkeypatch.setitem(sys.modules, "omegaconf", MagicMock())
     monkeypatch.setattr(sys, "argv", shlex.split("nemo_rl_grpo.py config.yaml grpo.max_num_steps=3"))
 

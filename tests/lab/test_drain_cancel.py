@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.lab.test_drain import COUNTER, CRIU, NAME, NOT_HERE, PROGRAM, counts,
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
 MIB = 1 << 20
+PIPES: Any = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 # So much memory that its dump is seen while it lasts; the job looks at the end whether it is what it was.
 HOLDS = f"""
 held = b"\\1" * ({400 * MIB})
@@ -67,6 +69,18 @@ def stop_amid(pid: int, pages: Path) -> None:
         assert wait_until(lambda: is_stopped(pid), 10)
 
 
+def begin_drain(lab: LocalLab, dumping: Path) -> subprocess.Popen[str]:
+    """Drain the node until the job's turn is over and *dumping* is there."""
+    argv = [PROGRAM, "drain", "local", "--keep-node", "--config", lab.config]
+    draining = subprocess.Popen(argv, env=lab.env, **PIPES)
+    while not dumping.exists():
+        time.sleep(0.02)
+        if draining.poll() is not None:
+            assert "holds its devices now" in draining.communicate()[1]
+            draining = subprocess.Popen(argv, env=lab.env, **PIPES)
+    return draining
+
+
 def test_a_job_whose_dump_is_cancelled_runs_on_unharmed_and_can_be_drained_again(
     lab: LocalLab, stopping: Path, tmp_path: Path
 ) -> None:
@@ -74,21 +88,15 @@ def test_a_job_whose_dump_is_cancelled_runs_on_unharmed_and_can_be_drained_again
     command = [str(PROGRAM), "run", "--own-turns", sys.executable, "-c", HOLDS, str(end)]
     job = lab.submit(command, group="demo", name=NAME)
     assert wait_until(lambda: bool(counts(lab, job)), 60), lab.output(job)
-    words = {"env": lab.env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    drain_node = [PROGRAM, "drain", "local", "--keep-node", "--config", lab.config]
-    draining = subprocess.Popen(drain_node, **words)
-    while not pid_file.exists():
-        time.sleep(0.02)
-        if draining.poll() is not None:
-            assert "holds its devices now" in draining.communicate()[1]
-            draining = subprocess.Popen(drain_node, **words)
+    draining = begin_drain(lab, pid_file)
     pid = int(pid_file.read_text())
     root = int(Path(f"/proc/{pid}/cmdline").read_text().split("\0")[4])
     code = executable(root)
     assert wait_until(lambda: is_stopped(pid), 10)
     stop_amid(pid, tmp_path / "images" / f".{job}.new" / "pages-1.img")
 
-    cancelling = subprocess.Popen([PROGRAM, "cancel-operation", job, "--config", lab.config], **words)
+    argv = [PROGRAM, "cancel-operation", job, "--config", lab.config]
+    cancelling = subprocess.Popen(argv, env=lab.env, **PIPES)
     assert wait_until(lambda: resource.prlimit(pid, resource.RLIMIT_FSIZE) == (0, 0), 30)
     os.kill(pid, signal.SIGCONT)
     cancelled, drained = cancelling.communicate(), draining.communicate()

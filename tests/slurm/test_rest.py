@@ -31,6 +31,18 @@ def data_parser(cluster: Cluster) -> str:
     return "v0.0.42" if cluster.layout.version >= (24, 11) else ""
 
 
+def request_of(path: str, body: str) -> str:
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        "Accept: application/json",
+        "Connection: Close",
+        f"Content-Length: {len(body)}",
+    ]
+    return "\r\n".join([*lines, "", body])
+
+
 def submit(cluster: Cluster, **fields: object) -> tuple[dict[str, Any], str]:
     """Have slurmrestd submit a job of one GPU as user nobody; return its answer and its log.
 
@@ -48,19 +60,11 @@ def submit(cluster: Cluster, **fields: object) -> tuple[dict[str, Any], str]:
         **fields,
     }
     body = json.dumps({"script": "#!/bin/sh\nenv\n", "job": job})
-    request = [
-        f"POST /slurm/{parser or 'v0.0.38'}/job/submit HTTP/1.1",
-        "Host: localhost",
-        "Content-Type: application/json",
-        "Accept: application/json",
-        "Connection: Close",
-        f"Content-Length: {len(body)}",
-    ]
     argv = ["slurmrestd", "-a", "rest_auth/local"]
     argv += ["-s", "openapi/slurmctld", "-d", parser] if parser else ["-s", "openapi/v0.0.38"]
     done = subprocess.run(
         ["sh", "-c", f"cat | {shlex.join(argv)} | cat"],  # both ends must be pipes of that user
-        input="\r\n".join([*request, "", body]),
+        input=request_of(f"/slurm/{parser or 'v0.0.38'}/job/submit", body),
         env=cluster.env,
         user="nobody",
         group="nogroup",
