@@ -63,24 +63,33 @@ async def test_a_forked_child_that_keeps_the_device_open_is_named(
     assert f"nvidia* is open in process {children[0]}, maybe forked" in saved.error
 
 
-async def test_what_is_free_at_one_look_and_not_at_the_next_is_not_free() -> None:
-    def look(free: int) -> dict[str, Any]:
+GONE: dict[int, int | None] = {}
+LOOKS = {  # at one device of which 10 bytes are free at first: free bytes, and who is listed with how many
+    "free at one look, and not at the next": ([(40, GONE), (20, GONE), (40, GONE), (40, GONE)]),
+    "free, but the process is listed": ([(40, {1: 7}), (40, {1: None}), (40, GONE), (40, GONE)]),
+    "a part of it free": ([(35, GONE), (38, GONE), (39, GONE), (39, GONE)]),
+    "listed with nothing, beside others": ([(40, {1: 0, 2: 9}), (40, {1: 0})]),
+}
+
+
+@pytest.mark.parametrize("looks", LOOKS.values(), ids=LOOKS.keys())
+async def test_memory_is_free_once_two_looks_say_so(looks: list[tuple[int, dict[int, int | None]]]) -> None:
+    def device(free: int, listed: dict[int, int | None]) -> dict[str, Any]:
         row = {"index": 0, "uuid": "GPU-0", "name": "Stub GPU", "total": 64, "used": 64 - free, "load": 0}
-        return {**row, "free": free, "processes": [], "working": []}
+        return {**row, "free": free, "processes": listed.items(), "working": []}
 
     class Helpers:
         def __init__(self) -> None:
-            self.looks = [look(free) for free in (40, 20, 40, 40, 20)]
+            self.left = [*looks, (0, {1: 30})]
 
         async def ask(self, *_: Any) -> tuple[int, Any]:
-            return 0, [self.looks.pop(0)]
+            return 0, [device(*self.left.pop(0))]
 
-    helpers = Helpers()
-    seen = sight.parse([look(10)])
+    before, helpers = sight.parse([device(10, {1: 30})]), Helpers()
 
-    error = await sight.Sight(cast("Any", helpers), seen).wait_freed(seen, {"GPU-0": 30}, {1}, 10)
+    error = await sight.Sight(cast("Any", helpers), before).wait_freed(before, {"GPU-0": 30}, {1}, 10)
 
-    assert (error, len(helpers.looks)) == ("", 1)
+    assert (error, len(helpers.left)) == ("", 1)
 
 
 async def test_a_snapshot_is_not_undone_into_memory_that_others_have_taken(node: Node, stub: Stub) -> None:

@@ -196,6 +196,17 @@ async def test_saved_state_of_other_jobs_counts_for_the_site_and_moves_under_way
     assert await free.refusal(state.jobs["a"], NoopBackend("n1", 1), 29 * GIB) == ""
 
 
+async def test_a_copy_takes_the_place_of_the_one_of_its_name(tmp_path: Path) -> None:
+    state = jobs(tmp_path, a=JobContext(Context.RESIDENT))
+    state.jobs["a"].copies.update(first=30 * GIB, second=5 * GIB)
+    capped = HostRoom(state, 50 * GIB, lambda: NODE, lambda _: [])
+    mover = OnJob("n1", 1)
+    mover.copy_name = "first"
+
+    assert await capped.refusal(state.jobs["a"], mover, 45 * GIB) == ""
+    assert "5.0 GiB are taken" in await capped.refusal(state.jobs["a"], mover, 46 * GIB)
+
+
 def test_the_room_for_all_saved_state_is_the_sites_or_the_nodes_unless_a_disk_takes_the_rest(
     tmp_path: Path,
 ) -> None:

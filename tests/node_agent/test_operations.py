@@ -17,6 +17,7 @@ from slurm_interleave.node_agent.backends.protocol import Target, in_thread
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Seen, Verb
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
+from slurm_interleave.node_agent.waits import Stop
 
 
 class Raises(NoopBackend):
@@ -113,6 +114,22 @@ async def test_a_backend_that_hangs_faults_its_own_job_alone(tmp_path: Path) -> 
     assert (await stuck).outcome == Outcome(
         Context.FAULTED, error="backend noop gave no answer to snapshot within 0.05 s"
     )
+
+
+async def test_a_backend_that_is_given_up_is_told_to_stop(tmp_path: Path) -> None:
+    told: list[Stop] = []
+
+    class Remembers(Hangs):
+        @override
+        async def snapshot(self, target: Target) -> Outcome:
+            told.append(target.stop)
+            return await super().snapshot(target)
+
+    moves, _ = operations(tmp_path, Remembers("n1", 1))
+
+    await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+
+    assert [stop.is_set() for stop in told] == [True]
 
 
 async def test_a_backend_that_hangs_for_good_is_given_up_when_its_job_ends(tmp_path: Path) -> None:
