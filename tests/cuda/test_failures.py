@@ -185,6 +185,21 @@ async def test_a_lock_that_an_earlier_agent_left_is_taken_over(node: Node, stub:
     assert await runs_on(stub, ranks, before)
 
 
+async def test_a_process_that_ends_while_its_work_is_waited_for_holds_nobody_up(
+    node: Node, stub: Stub
+) -> None:
+    ranks = four_ranks(stub)
+    stub.fault("lock", 600, pid=ranks[0].pid, delay_ms=1000)
+
+    saving = asyncio.create_task(node.save())
+    await asyncio.to_thread(stub.wait_until_asked, "lock", ranks[0].pid)
+    ranks[0].kill()
+    saved = await saving
+
+    assert saved.context is Context.SAVED, saved
+    assert {stub.state(rank.pid) for rank in ranks[1:]} == {CHECKPOINTED}
+
+
 async def test_a_process_that_ends_while_it_is_saved_does_not_hold_the_others_up(
     node: Node, stub: Stub
 ) -> None:

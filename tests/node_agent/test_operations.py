@@ -183,6 +183,25 @@ async def test_an_order_that_comes_twice_at_once_is_carried_out_once(tmp_path: P
     assert backend.snapshots == 1
 
 
+async def test_what_is_about_to_move_is_on_disk_before_it_does(tmp_path: Path) -> None:
+    """Else an application that suspends itself while the agent is killed would be lost, and not saved."""
+    seen: list[JobContext] = []
+
+    class Suspends(NoopBackend):
+        name, in_app = "app_channel", True
+
+        @override
+        async def snapshot(self, target: Target) -> Outcome:
+            seen.append(State(tmp_path).jobs[target.job].context)
+            return Outcome(Context.SAVED, 5)
+
+    moves, _ = operations(tmp_path, Suspends("n1", 1))
+
+    await moves.order("1-1", Verb.SNAPSHOT, "17", "a")
+
+    assert [(context.state, context.saved_by) for context in seen] == [(Context.SAVING, "app_channel")]
+
+
 async def test_what_is_known_is_on_disk_when_an_operation_has_ended(tmp_path: Path) -> None:
     moves, _ = operations(tmp_path, Counts())
 
