@@ -266,7 +266,7 @@ class Agent:
 
     def _variables(self, job: Job) -> dict[str, str]:
         uuids = {device.index: device.uuid for device in self._backend.devices()}
-        mine = [uuids[index] for index in job.request.devices]
+        mine = [uuids[index] for index in job.request.devices if index in uuids]  # one may be lost since
         return environment.variables(job, self._config, self._sim, mine)
 
 

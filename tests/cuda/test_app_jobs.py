@@ -112,10 +112,16 @@ async def test_a_job_is_saved_that_keeps_its_context_on_the_device_and_is_no_tre
             stranger = await asyncio.to_thread(stub.start, "none", "0:1")
             await agent._backend.look_now("17")
             uses = await seen(orchestrator, stranger)
+            stub.works(rank.pid)
+            await agent._backend.look_now("17")
+            computing = await seen(orchestrator, rank)
+            (stub.folder / f"works.{rank.pid}").unlink()
+            await agent._backend.look_now("17")
             back = await ordered(app, orchestrator, "RESTORE", rank, "alloc 0:20")
 
         assert (saved.ok, saved.context, saved.bytes) == (True, "saved", 20 * MIB)
         assert [use.pid for use in uses] == [stranger.pid]
+        assert {(use.pid, use.working) for use in computing} == {(stranger.pid, False), (rank.pid, True)}
         assert (back.ok, back.context, back.bytes) == (True, "resident", 22 * MIB)
 
 

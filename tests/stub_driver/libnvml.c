@@ -2,7 +2,7 @@
 #include "stub.h"
 #include <dirent.h>
 
-enum { OK, UNINITIALIZED, INVALID, UNSUPPORTED, NOT_FOUND = 6, TOO_SMALL, NO_DRIVER = 9, BAD_VERSION = 25 };
+enum { OK, UNINITIALIZED, INVALID, UNSUPPORTED, NOT_FOUND = 6, TOO_SMALL, NO_DRIVER = 9, LOST = 15, BAD_VERSION = 25 };
 typedef unsigned long long u64;
 
 struct device {
@@ -127,6 +127,8 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned i, struct device **out)
 {
 	if (i >= (unsigned)count)
 		return INVALID;
+	if (setting_number("lost", -1) == (int)i)
+		return LOST;
 	*out = &devices[i];
 	return OK;
 }

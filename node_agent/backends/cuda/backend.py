@@ -226,11 +226,14 @@ class CudaBackend(Backend):
 
     async def _watch(self) -> None:
         """See who uses the devices, now and then."""
-        blind = False
-        await self._helpers.warm_up(len(self._sight.gpus))
+        blind, known = False, set(self._sight.gpus)
+        await self._helpers.warm_up(len(known))
         while True:
             try:
-                await self._sight.look()
+                now = set(await self._sight.look())
+                if lost := known - now:
+                    log.error("cuda.device_lost", extra={"devices": sorted(lost)})
+                known = now
                 self._note_users()
                 blind = False
             except (HelperLost, HelperUnusable, OSError) as error:

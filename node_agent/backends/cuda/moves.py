@@ -204,10 +204,10 @@ class Moves:
             error += await _tried(self._census.holders(target.job, owner, pids))
         # Where NVML does not know what each has: what came free is what it was.
         if len(sizes) < len(gang.processes):
-            freed = {uuid: gpu.free - before[uuid].free for uuid, gpu in self._sight.gpus.items()}
+            now = self._sight.gpus
+            freed = {uuid: now[uuid].free - before[uuid].free for uuid in before.keys() & now.keys()}
             held = {uuid: max(size, held.get(uuid, 0)) for uuid, size in freed.items() if size > 0}
-        store = self._store(target.job)
-        record = Record(True, tuple(gang.processes), held, target.devices, store=store)
+        record = Record(True, tuple(gang.processes), held, target.devices, store=self._store(target.job))
         self._records.put(target.job, record)
         return Outcome(Context.SAVED, record.total, error)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Iterator
 from typing import Any
 
 _LIBRARY = "libnvidia-ml.so.1"
-_UNSUPPORTED, _NOT_FOUND, _TOO_SMALL = 3, 6, 7
+_UNSUPPORTED, _NOT_FOUND, _TOO_SMALL, _LOST = 3, 6, 7, 15
 _RECENTLY_S = 1.0  # the driver samples several times a second
 _UNKNOWN = 2**64 - 1
 _TEXT = 96
@@ -20,6 +19,10 @@ _TEXT = 96
 
 class NvmlError(Exception):
     """NVML cannot be used; the text says which call, and its code."""
+
+
+class _Lost(NvmlError):
+    """One device has fallen off the bus; NVML can be used for the others."""
 
 
 class _Memory(ctypes.Structure):
@@ -74,19 +77,19 @@ class Nvml:
     def devices(self) -> list[dict[str, Any]]:
         """Return each device with its memory in bytes and the processes on it; `mig` None: it has none.
 
-        `index` is that of /dev/nvidiaN, which is what Slurm counts by.
+        `index` is that of /dev/nvidiaN, which is what Slurm counts by. One that has fallen off the bus is
+        left out, that the jobs of the others go on.
         """
-        return [self._device(handle) for handle in self._handles()]
-
-    def _handles(self) -> Iterator[ctypes.c_void_p]:
-        count = ctypes.c_uint()
+        count, found = ctypes.c_uint(), []
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         for index in range(count.value):
-            handle = ctypes.c_void_p()
-            self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
-            yield handle
+            with contextlib.suppress(_Lost):
+                found.append(self._device(index))
+        return found
 
-    def _device(self, handle: ctypes.c_void_p) -> dict[str, Any]:
+    def _device(self, number: int) -> dict[str, Any]:
+        handle = ctypes.c_void_p()
+        self._call("nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(handle))
         memory, minor, mode = _Memory(), ctypes.c_uint(), ctypes.c_uint()
         self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
         self._call("nvmlDeviceGetMinorNumber", handle, ctypes.byref(minor))
@@ -165,5 +168,5 @@ class Nvml:
             code: int = getattr(self._library, name)(*arguments)
             if code in (0, *fine):
                 return code
-            raise NvmlError(f"{name}: error {code}")
+            raise (_Lost if code == _LOST else NvmlError)(f"{name}: error {code}")
         raise NvmlError(f"{_LIBRARY} has no {name}")

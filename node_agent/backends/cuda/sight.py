@@ -111,6 +111,8 @@ class Sight:
         last = asyncio.get_running_loop().time() + within_s
         while True:
             now = await self.look()
+            if lost := [uuid for uuid in needed if uuid not in now]:
+                return f"device_lost: NVML does not find {', '.join(lost)} any more"
             short = [
                 f"device {now[uuid].index} has {now[uuid].free} bytes free, {size} and {headroom} to spare "
                 f"are needed; on it are {_named(now[uuid])}"
@@ -130,7 +132,7 @@ def _not_freed(
     for uuid, gpu in now.items():
         if left := sorted(pids & {pid for pid, size in gpu.users.items() if size != 0}):
             return f"process {left[0]} is on device {gpu.index} still"
-        freed = gpu.free - before[uuid].free
+        freed = gpu.free - before[uuid].free if uuid in before else 0
         if freed < _MOSTLY * held.get(uuid, 0):
             size = held[uuid]
             return f"{max(freed, 0)} of {size} bytes of device {gpu.index} are free; on it are {_named(gpu)}"
