@@ -76,3 +76,15 @@ async def test_a_helper_that_is_left_alone_is_reaped_when_it_ends(
     os.kill(pid, signal.SIGKILL)
 
     assert await asyncio.to_thread(wait_until, partial(is_reaped, pid), 10)
+
+
+def test_a_helper_sees_the_driver_and_the_devices_as_the_node_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD", "LD_LIBRARY_PATH"):
+        monkeypatch.setenv(name, "set by whoever started the agent")
+
+    started_with = helpers.environment()
+
+    assert not {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD"} & started_with.keys()
+    assert "LD_LIBRARY_PATH" in started_with  # where the driver lies elsewhere

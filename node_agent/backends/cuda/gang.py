@@ -73,7 +73,6 @@ class Gang:
         self._members: dict[int, Handle] = {}
         self._dropped: list[Handle] = []
         self._at: dict[int, int] = {}  # their states, where they are sure
-        self._stuck: set[int] = set()  # members that can never come back
         self._lost: set[int] = set()  # those of which nobody can say where they are
         self.blind = False  # the driver cannot be asked how a call ended whose answer was lost
         self.in_turn = False  # one process after the other, as jobs under --launch-job need it
@@ -169,8 +168,6 @@ class Gang:
                 return Failure(Call.UNLOCK, pid, Verdict.LOST, None, text)
             if call is None:
                 return None
-            if pid in self._stuck:
-                return Failure(call, pid, Verdict.LOST, None, "it can never come back")
             failure = await self._one(call, handle, limits)
             if failure is not None:
                 return failure
@@ -213,8 +210,6 @@ class Gang:
         self._at.pop(pid, None)
         if asked is not None and asked[0] == 0:
             self._at[pid] = asked[1]
-        if verdict is Verdict.LOST and self._at.get(pid) == State.CHECKPOINTED:
-            self._stuck.add(pid)
         return verdict
 
     async def _state(self, handle: Handle, *, fresh: bool) -> tuple[int, int] | None:
