@@ -4,6 +4,7 @@
 # make bench  the benchmarks
 # make gpu-check  the cuda backend on a machine with NVIDIA devices
 # make soak   ten thousand handovers while daemons are killed (tests/crash)
+# make packages  the wheel, in dist/
 # make check  lint, types, import rules, generated code
 SHELL := /bin/bash
 PYTHON ?= python3

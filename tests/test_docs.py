@@ -61,7 +61,7 @@ def test_each_configuration_that_is_shown_can_be_used_with_what_it_has_in_commen
     tmp_path: Path, text: str
 ) -> None:
     path = tmp_path / "interleave.toml"
-    path.write_text(re.sub(r"^#(?=\w+ = )", "", text, flags=re.MULTILINE))
+    path.write_text(re.sub(r"^#(?=\w+ = |\[)", "", text, flags=re.MULTILINE))
 
     assert sections(path) is None
     load(path, {"node": "n1"})

