@@ -59,7 +59,7 @@ def test_one_that_cannot_be_loaded_says_why_and_harms_no_other(
 
 @pytest.mark.parametrize("group", [[], ["db"], ["profile"]])
 def test_a_command_that_needs_another_lists_them_whole_in_80_columns(
-    call: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, group: list[str]
+    call: Call, monkeypatch: pytest.MonkeyPatch, group: list[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
