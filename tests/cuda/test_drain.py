@@ -19,7 +19,8 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Verb
 from slurm_interleave.node_agent.waits import Stop
 from tests.cuda.nodes import Nodes, Suspends, folders, here
-from tests.lab.test_drain import CRIU, NOT_HERE, PROGRAM
+from tests.lab.commands import PROGRAM
+from tests.lab.draining import CRIU, NOT_HERE
 from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
 
 __all__ = ["folders", "here"]

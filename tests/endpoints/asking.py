@@ -16,7 +16,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.endpoints.servers import Engine
+from tests.endpoints.servers import Engine, Sglang
 from tests.node_agent.conftest import folder, orchestrator, sim
 from tests.node_agent.fakes import FakeOrchestrator, config, device_of, environment, running, start_job
 
@@ -52,6 +52,16 @@ async def tell(folder: Path, engines: list[Engine], **more: Any) -> None:
     environ = environment(folder)
     done = await asyncio.to_thread(register_endpoints, engines[0].app, urls, environ=environ, **more)
     assert done
+
+
+async def busy_and_idle(folder: Path, make: Make, kind: type[Engine]) -> list[Engine]:
+    """Tell of two servers; requests of the first are in flight, and it cannot pause them."""
+    busy, idle = make(kind, kind)
+    if isinstance(busy, Sglang):
+        busy.knows_pause = False
+    await tell(folder, [busy, idle])
+    busy.in_flight = 3
+    return [busy, idle]
 
 
 _numbers = itertools.count(1)

@@ -15,7 +15,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.endpoints.asking import Make, asked, make, tell
+from tests.endpoints.asking import Make, asked, busy_and_idle, make, tell
 from tests.endpoints.servers import Engine, Sglang, Vllm
 from tests.node_agent.conftest import folder, orchestrator, sim
 from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
@@ -47,11 +47,7 @@ async def cancel(orchestrator: FakeOrchestrator, moving: asyncio.Task[pb.Operati
 async def test_servers_that_are_being_drained_serve_on_at_once(
     agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, kind: type[Engine]
 ) -> None:
-    busy, idle = make(kind, kind)
-    if isinstance(busy, Sglang) and isinstance(idle, Sglang):
-        busy.knows_pause = False
-    await tell(folder, [busy, idle])
-    busy.in_flight = 3
+    busy, idle = await busy_and_idle(folder, make, kind)
     told = busy.asked
     moving = asyncio.create_task(asked(orchestrator, "SNAPSHOT"))
 

@@ -12,7 +12,7 @@ from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
-from tests.endpoints.asking import Make, agent, asked, make, tell
+from tests.endpoints.asking import Make, agent, asked, busy_and_idle, make, tell
 from tests.endpoints.servers import Engine, Sglang, Vllm
 from tests.node_agent.conftest import folder, orchestrator, sim
 from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
@@ -95,11 +95,7 @@ async def test_a_server_that_does_not_count_its_requests_is_not_idle(
 async def test_a_server_that_does_not_drain_is_left_running(
     agent: Agent, folder: Path, make: Make, orchestrator: FakeOrchestrator, kind: type[Engine]
 ) -> None:
-    busy, idle = make(kind, kind)
-    if isinstance(busy, Sglang) and isinstance(idle, Sglang):
-        busy.knows_pause = False
-    await tell(folder, [busy, idle])
-    busy.in_flight = 3
+    busy, idle = await busy_and_idle(folder, make, kind)
 
     failed = await asked(orchestrator, "SNAPSHOT")
     busy.in_flight = 0

@@ -20,8 +20,9 @@ from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
+from tests.node_agent.channel import has_channels
 from tests.node_agent.conftest import agent, folder, orchestrator, sim
-from tests.node_agent.fakes import FakeOrchestrator, device_of, environment, eventually, start_job
+from tests.node_agent.fakes import FakeOrchestrator, device_of, environment, start_job
 
 __all__ = ["agent", "folder", "orchestrator", "sim"]
 
@@ -201,11 +202,7 @@ async def llm(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterator[Llm]:
     llm = Llm(device_of(sim))
     workload = Workload.from_env(vllm.Engine(llm, lambda: False), Rank(), environment(folder))
     assert workload is not None
-
-    async def is_there() -> bool:
-        return bool(agent._channels.of("17"))
-
-    await eventually(is_there)
+    await has_channels(agent, 1)
     yield llm
     await asyncio.to_thread(workload.close)
 

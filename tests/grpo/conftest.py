@@ -1,22 +1,14 @@
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
+from tests.sim.conftest import folder
 
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    base = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(prefix="interleave-grpo-", dir=base if base.is_dir() else None))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+__all__ = ["folder"]
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from lab import LocalLab
 from lab.processes import wait_until
+from tests.lab.commands import interleave
 
 pytestmark = pytest.mark.timeout(60)
-PROGRAM = Path(sys.executable).with_name("interleave")
 HOLDS = """
 import sys
 import numpy as np
@@ -46,15 +46,8 @@ def lab() -> Iterator[LocalLab]:
         yield started
 
 
-def interleave(lab: LocalLab, *arguments: str) -> str:
-    done = subprocess.run(
-        [PROGRAM, *arguments, "--config", lab.config],
-        env=lab.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def said_to(lab: LocalLab, *arguments: str) -> str:
+    done = interleave(lab, *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -68,7 +61,7 @@ def saving(lab: LocalLab) -> tuple[str, str, Path]:
     job = lab.submit(script, group="demo")
     assert wait_until(lambda: "loaded" in lab.output(job), 60), lab.output(job)
     waiter = lab.submit([sys.executable, "-c", WAITS], group="demo")
-    assert wait_until(lambda: "saving" in interleave(lab, "status"), 60)
+    assert wait_until(lambda: "saving" in said_to(lab, "status"), 60)
     return job, waiter, fifo
 
 
@@ -86,8 +79,8 @@ def test_a_job_whose_snapshot_is_cancelled_runs_on_and_who_waits_for_it_stays_qu
     for name in killed:
         lab.start_again(name)
 
-    said = interleave(lab, "cancel-operation", job)
-    status = interleave(lab, "status")
+    said = said_to(lab, "cancel-operation", job)
+    status = said_to(lab, "status")
 
     assert said.splitlines() == [f"job {job}: on node local: resident"], lab.logs("interleaved")
     assert "faulted" not in status

@@ -5,15 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lab import LocalLab
 from lab.processes import wait_until
+from tests.lab.commands import interleave
 
 pytestmark = pytest.mark.timeout(60)
-PROGRAM = Path(sys.executable).with_name("interleave")
 JOB = """
 import numpy as np
 from slurm_interleave.client import Interleaver, JobFaulted
@@ -53,17 +52,6 @@ input()
 def lab() -> Iterator[LocalLab]:
     with LocalLab.start() as started:
         yield started
-
-
-def interleave(lab: LocalLab, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROGRAM, *arguments, "--config", lab.config],
-        env=lab.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def says(lab: LocalLab, job: str, text: str) -> None:

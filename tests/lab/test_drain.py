@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import re
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,26 +11,10 @@ import pytest
 
 from lab import LocalLab
 from lab.processes import wait_until
-from slurm_interleave.node_agent.criu import Criu, CriuFailed
+from tests.lab.commands import PROGRAM
+from tests.lab.draining import COUNTER, CRIU, NAME, NOT_HERE, counts, drain
 
-CRIU = os.environ.get("INTERLEAVE_TEST_CRIU") or shutil.which("criu") or ""
-PROGRAM = Path(sys.executable).with_name("interleave")
-COUNTER = """
-import itertools, os, subprocess, sys, time
-from slurm_interleave.client import Interleaver
-
-turns = Interleaver.from_env()
-child = subprocess.Popen(["sleep", "1000"])
-seen = os.getenv("INTERLEAVE_RESUME", "no")
-for number in itertools.count(1):
-    with turns.turn("count"):
-        print("counts", number, "resume", seen, flush=True)
-    time.sleep(0.2)
-    if os.path.exists(sys.argv[1]):
-        assert child.poll() is None
-        child.kill()
-        sys.exit(7)
-"""
+pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
 
 # Moves its own state, and saves on disk where it is told to, as the torch backend does.
 SPILLER = """
@@ -95,39 +74,11 @@ print("had its turn", flush=True)
 """
 
 
-def why_not() -> str:
-    """Return why no process can be saved here."""
-    if os.geteuid() != 0:
-        return "criu needs root"
-    if not CRIU:
-        return "criu is not installed (deploy/lab/install-criu.sh DIR, then INTERLEAVE_TEST_CRIU=DIR/criu)"
-    try:
-        asyncio.run(Criu(CRIU, 10).check())
-    except CriuFailed as error:
-        return str(error)
-    return ""
-
-
-NAME = f"drain-{os.getpid()}"  # its processes are found on the whole host
-NOT_HERE = why_not()
-pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
-
-
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[LocalLab]:
     settings = {"backend": "noop", "criu": CRIU, "image_dir": str(tmp_path / "images")}
     with LocalLab.start(config={"agent": settings}) as started:
         yield started
-
-
-def drain(lab: LocalLab) -> subprocess.CompletedProcess[str]:
-    command = [PROGRAM, "drain", "local", "--keep-node", "--config", lab.config]
-    return subprocess.run(command, env=lab.env, capture_output=True, text=True, check=False)
-
-
-def counts(lab: LocalLab, job: str) -> list[int]:
-    """Return what it counts; of a line that is on its way nothing."""
-    return [int(number) for number in re.findall(r"^counts (\d+) ", lab.output(job), re.MULTILINE)]
 
 
 def test_a_drained_job_goes_on_where_it_was_when_it_starts_again(lab: LocalLab, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from lab import LocalLab
 from lab.processes import wait_until
-from tests.lab.test_drain import COUNTER, CRIU, NAME, NOT_HERE, PROGRAM, counts, drain
+from tests.lab.commands import PROGRAM
+from tests.lab.draining import COUNTER, CRIU, NAME, NOT_HERE, counts, drain
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
 MIB = 1 << 20

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from lab import LocalLab
 from lab.processes import wait_until
+from tests.lab.commands import interleave
 
 pytestmark = pytest.mark.timeout(60)
-PROGRAM = Path(sys.executable).with_name("interleave")
 WORK = """
 import numpy as np
 from slurm_interleave.client import Interleaver
@@ -39,13 +37,8 @@ def test_a_script_that_unsets_our_variables_is_seen_and_by_policy_killed(policy:
             assert "event=trespass.killed" in lab.logs("agent-local")
         else:
             said = f"of job {job}: it works without a lease"
-            assert wait_until(lambda: said in status(lab), 60), lab.logs("interleaved")
+            assert wait_until(lambda: said in interleave(lab, "status").stderr, 60), lab.logs("interleaved")
             assert "event=trespass.seen" in lab.logs("interleaved")
             assert lab.running(job)
-        assert "it belongs to no interleaved job" in status(lab)
+        assert "it belongs to no interleaved job" in interleave(lab, "status").stderr
         assert lab.running(plain)
-
-
-def status(lab: LocalLab) -> str:
-    command = [PROGRAM, "status", "--config", lab.config]
-    return subprocess.run(command, env=lab.env, capture_output=True, text=True, check=True).stderr

@@ -20,8 +20,8 @@ from slurm_interleave.node_agent import results, sockets
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.contexts import Outcome
 from slurm_interleave.node_agent.results import Result, Results
+from tests.node_agent.channel import App, has_channel
 from tests.node_agent.fakes import FakeOrchestrator, environment, eventually, hook, start_job
-from tests.node_agent.test_channel import App, has_channel
 
 LONG = "x" * 4_000_000  # just what gRPC takes in one message
 Dial = Any

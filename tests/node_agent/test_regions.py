@@ -21,12 +21,12 @@ from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.noop import NoopBackend
 from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.node_agent.channel import has_channels
 from tests.node_agent.fakes import (
     FakeOrchestrator,
     config,
     device_of,
     environment,
-    eventually,
     hook,
     running,
     start_job,
@@ -115,11 +115,7 @@ async def test_an_application_with_a_channel_copies_its_own_memory(
     app = Writes()
     workload = Workload.from_env(app, Rank(), environment(folder))
     assert workload is not None
-
-    async def is_there() -> bool:
-        return bool(agent._channels.of("17"))
-
-    await eventually(is_there)
+    await has_channels(agent, 1)
     saved = await save(stub, backend_config=wanted((0x7F00, 4096), name="x"))
     failed = await load(stub, backend_config=wanted((0x7F00, 4096), name="x"))
     stranger = await save(stub, backend_config=wanted((0x7F00, 4096), pid=1))

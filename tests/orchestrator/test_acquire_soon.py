@@ -19,6 +19,13 @@ def soon(client: Client, job: str, patience_s: float = 10.0) -> Any:
     return client.ours.AcquireSoon(pb.AcquireRequest(job_id=job, group="demo", patience_s=patience_s))
 
 
+async def grant_while_away(client: Client) -> None:
+    """End the turn of a, for which b has waited; b is between two calls."""
+    await client.granted("a")
+    await soon(client, "b", 0.01)
+    await client.end("a", 1)
+
+
 async def no_place_is_kept(orchestrator: Orchestrator) -> None:
     """Wait until the orchestrator keeps no place for anybody any more."""
 
@@ -62,9 +69,7 @@ async def test_who_is_out_of_patience_keeps_his_place_for_the_acquire_that_follo
 
 
 async def test_a_grant_between_the_two_calls_is_that_of_the_second(client: Client, n1: FakeAgent) -> None:
-    await client.granted("a")
-    await soon(client, "b", 0.01)
-    await client.end("a")
+    await grant_while_away(client)
     await client.held_by("b")
 
     assert (await client.granted("b")).epoch == 2
@@ -102,9 +107,7 @@ async def test_a_grant_that_nobody_comes_back_for_is_given_back_and_ends_in_one_
     client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GRACE, 0.2)
-    await client.granted("a")
-    await soon(client, "b", 0.01)
-    await client.end("a", 1)
+    await grant_while_away(client)
     await client.held_by("b")
 
     await client.held_by("")
@@ -124,9 +127,7 @@ async def test_a_grant_that_is_taken_in_time_is_not_given_back(
     orchestrator: Orchestrator, client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GRACE, 0.2)
-    await client.granted("a")
-    await soon(client, "b", 0.01)
-    await client.end("a", 1)
+    await grant_while_away(client)
     await client.held_by("b")
     assert (await client.granted("b")).epoch == 2
 
@@ -141,9 +142,7 @@ async def test_a_grant_that_is_taken_and_yielded_is_not_given_back_twice(
     orchestrator: Orchestrator, client: Client, n1: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GRACE, 0.2)
-    await client.granted("a")
-    await soon(client, "b", 0.01)
-    await client.end("a", 1)
+    await grant_while_away(client)
     await client.granted("b")
     await client.end("b", 2)
     assert (await client.granted("b")).epoch == 3

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
-from tests.lab.test_drain import COUNTER, CRIU, NOT_HERE, PROGRAM
+from tests.lab.commands import PROGRAM
+from tests.lab.draining import COUNTER, CRIU, NOT_HERE
 from tests.slurm.members import eventually
 
 pytestmark = [

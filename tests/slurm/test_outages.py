@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lab import Cluster
 from lab.processes import wait_until
 from tests.slurm.members import (
+    SubmittedMember,
     eventually,
     never_two_on_a_device,
     slices,
@@ -18,16 +21,21 @@ from tests.slurm.members import (
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 
+def go_on(end: Path, *members: SubmittedMember) -> None:
+    """Wait until each has had two turns more, and then for the good ends of all."""
+    had = {member.job_id: len(member.epochs()) for member in members}
+    for member in members:
+        member.until("granted", had[member.job_id] + 2)
+    end.touch()
+    for member in members:
+        member.completed()
+
+
 def test_jobs_ride_out_a_killed_orchestrator(cluster: Cluster) -> None:
     a, b, end = submit_pair(cluster, "headless")
     cluster.kill9("interleaved")
     cluster.start_again("interleaved")
-    had = {member.job_id: len(member.epochs()) for member in (a, b)}
-    for member in (a, b):
-        member.until("granted", had[member.job_id] + 2)
-    end.touch()
-    a.completed()
-    b.completed()
+    go_on(end, a, b)
 
     rows = slices(cluster, a, b)
     epochs = a.epochs() + b.epochs()
@@ -43,12 +51,7 @@ def test_jobs_ride_out_a_killed_agent(cluster: Cluster, away_s: float) -> None:
     cluster.kill9(f"agent-{node}")
     assert not wait_until(lambda: False, away_s, 0.5)
     cluster.start_again(f"agent-{node}")
-    had = {member.job_id: len(member.epochs()) for member in (a, b)}
-    for member in (a, b):
-        member.until("granted", had[member.job_id] + 2)
-    end.touch()
-    a.completed()
-    b.completed()
+    go_on(end, a, b)
 
     assert never_two_on_a_device(slices(cluster, a, b))
     assert not violations(cluster)

@@ -15,13 +15,13 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.workload import Rank, Workload
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
+from tests.node_agent.channel import has_channels
 from tests.node_agent.conftest import agent, folder, orchestrator, sim
 from tests.node_agent.fakes import (
     FakeOrchestrator,
     config,
     device_of,
     environment,
-    eventually,
     running,
     start_job,
 )
@@ -45,11 +45,7 @@ async def registered(agent: Agent, folder: Path, sim: SimConfig) -> AsyncIterato
     state = OnSim(training.offload(), device_of(sim))
     workload = Workload.from_env(state, Rank(), environment(folder))
     assert workload is not None
-
-    async def is_there() -> bool:
-        return bool(agent._channels.of("17"))
-
-    await eventually(is_there)
+    await has_channels(agent, 1)
     yield training
     await asyncio.to_thread(workload.close)
 
