@@ -21,7 +21,7 @@ from tests.endpoints.asking import Make, agent, asked, make, tell
 from tests.endpoints.servers import Vllm
 from tests.node_agent.conftest import folder, orchestrator, sim
 from tests.node_agent.fakes import FakeOrchestrator, config, environment, running, start_job
-from tests.node_agent.test_snapshot_service import channel, load, save, state, stub
+from tests.node_agent.snapshot_calls import channel, load, save, state, stub
 
 __all__ = ["agent", "channel", "folder", "make", "orchestrator", "sim", "stub"]
 

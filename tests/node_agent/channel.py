@@ -18,6 +18,7 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2_grpc as v1_rpc
 from slurm_interleave.node_agent.agent import Agent
+from tests.node_agent import snapshot_calls
 from tests.node_agent.fakes import device_of, environment, eventually, start_job
 
 OFFLOAD, DISCARD = v1.SUSPEND_MODE_OFFLOAD, v1.SUSPEND_MODE_DISCARD
@@ -67,14 +68,7 @@ async def has_channel(agent: Agent, other_than: object = None) -> object:
 
 
 async def finished(stub: Any, operation: Any) -> v1.GetOperationResponse:
-    request = v1.GetOperationRequest(operation_id=operation.operation_id)
-
-    async def is_done() -> bool:
-        return bool((await stub.GetOperation(request)).status != v1.OPERATION_STATUS_PENDING)
-
-    await eventually(is_done)
-    reply: v1.GetOperationResponse = await stub.GetOperation(request)
-    return reply
+    return await snapshot_calls.finished(stub, operation.operation_id)
 
 
 @pytest.fixture

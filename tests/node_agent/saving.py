@@ -80,3 +80,7 @@ def drains(
     requeue = (slurm or Slurm()).requeue
 
     return Drains(state, moving, images, program, lambda _: None, report, lambda _: known, requeue), job
+
+
+def stands_still(process: subprocess.Popen[bytes]) -> bool:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -19,8 +19,8 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext, Outcome, Verb, after
+from tests.node_agent.agent_process import AgentProcess
 from tests.node_agent.fakes import FakeOrchestrator, config, device_of, hook, running, start_job
-from tests.node_agent.test_crash import AgentProcess
 
 
 @pytest_asyncio.fixture

@@ -21,7 +21,7 @@ from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.criu import Criu
 from slurm_interleave.node_agent.images import Image, Images
-from tests.node_agent.saving import JOB, ORDER, WELL, Slurm, command, criu, drains, until
+from tests.node_agent.saving import JOB, ORDER, WELL, Slurm, command, criu, drains, stands_still, until
 
 __all__ = ["command"]
 LOG = 'echo "(00.1) Error (criu/sk-inet.c:1): inet: Connected TCP socket" >"$6/dump.log"'
@@ -37,10 +37,6 @@ class Asked(asyncio.Event):
     async def wait(self) -> Literal[True]:
         self.waited.set()
         return await super().wait()
-
-
-def stands_still(process: subprocess.Popen[bytes]) -> bool:
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 async def test_a_saved_job_is_requeued_and_does_nothing_more(

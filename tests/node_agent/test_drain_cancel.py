@@ -18,7 +18,7 @@ from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.images import Image
 from slurm_interleave.node_agent.state import Job
 from tests.node_agent.fakes import FakeOrchestrator, start_job
-from tests.node_agent.test_drain import JOB, ORDER, WELL, Slurm, command, criu, drains, stands_still, until
+from tests.node_agent.saving import JOB, ORDER, WELL, Slurm, command, criu, drains, stands_still, until
 
 __all__ = ["command"]
 

@@ -11,8 +11,8 @@ from signal import SIGKILL
 
 import pytest_asyncio
 
+from tests.node_agent.agent_process import AgentProcess
 from tests.node_agent.fakes import FakeOrchestrator, start_job
-from tests.node_agent.test_crash import AgentProcess
 
 RSS_MIB = 60
 HEAVY = {"click", "rich", "numpy", "sqlalchemy", "alembic", "vl_convert", "torch", "cuda", "pynvml"}

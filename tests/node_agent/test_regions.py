@@ -31,7 +31,7 @@ from tests.node_agent.fakes import (
     running,
     start_job,
 )
-from tests.node_agent.test_snapshot_service import channel, device, load, refusal, save, state, stub
+from tests.node_agent.snapshot_calls import channel, device, load, refusal, save, state, stub
 
 __all__ = ["channel", "device", "stub"]
 

@@ -26,6 +26,7 @@ from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.host_room import HostRoom
 from slurm_interleave.node_agent.state import Job, Request, State
+from tests.node_agent.agent_process import AgentProcess
 from tests.node_agent.fakes import (
     FakeOrchestrator,
     config,
@@ -36,9 +37,8 @@ from tests.node_agent.fakes import (
     start_job,
     until,
 )
-from tests.node_agent.test_crash import AgentProcess
+from tests.node_agent.snapshot_calls import load, save
 from tests.node_agent.test_regions import wanted
-from tests.node_agent.test_snapshot_service import load, save
 
 MIB = 1 << 20
 CAP_GIB = 1 / 1024  # so that 1 MiB of saved state fits in host memory
