@@ -118,6 +118,27 @@ async def test_a_restore_that_was_cut_off_is_undone_where_there_is_no_room(node:
     assert len(before) == 3
 
 
+async def test_an_agent_that_is_stopped_while_it_saves_lets_the_call_of_the_driver_end(
+    node: Node, stub: Stub
+) -> None:
+    rank = stub.start("17", "0:2")
+    before = rank.ask("hash")
+    stub.fault("checkpoint", 0, delay_ms=1500)
+
+    saving = asyncio.create_task(node.save())
+    await asyncio.to_thread(stub.wait_until_asked, "checkpoint", rank.pid)
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    other = await next_agent(node)
+    try:
+        assert [call.code for call in stub.asked("checkpoint")] == [0]
+        assert other.backend.look("17") == Seen(Context.SAVED)
+        assert (await other.bring()).ok
+        assert rank.ask("hash") == before
+    finally:
+        await other.backend.close()
+
+
 async def test_an_agent_that_is_killed_while_it_saves_leaves_a_job_that_lives(node: Node, stub: Stub) -> None:
     ranks = [stub.start("17", f"{device}:2") for device in range(3)]
     before = [rank.ask("hash") for rank in ranks]
