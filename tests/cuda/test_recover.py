@@ -132,7 +132,10 @@ async def test_an_agent_that_is_stopped_while_it_saves_lets_the_call_of_the_driv
     other = await next_agent(node)
     try:
         assert [call.code for call in stub.asked("checkpoint")] == [0]
-        assert other.backend.look("17") == Seen(Context.SAVED)
+        assert other.backend.look("17") == Seen(Context.SAVED, 2 * MIB)
+        stranger = await asyncio.to_thread(stub.start, "18", "0:62")
+        assert (await other.bring()).error.startswith("no_room: device 0 has ")
+        stranger.kill()
         assert (await other.bring()).ok
         assert rank.ask("hash") == before
     finally:
@@ -159,7 +162,7 @@ async def test_an_agent_that_is_killed_while_it_saves_leaves_a_job_that_lives(no
         assert [call.op for call in stub.asked() if call.begun_ms < checkpoint.ended_ms] == ["lock"] * 3 + [
             "checkpoint"
         ] * 3
-        assert other.backend.look("17") == Seen(Context.SAVED, 0)
+        assert other.backend.look("17") == Seen(Context.SAVED, 6 * MIB)
         assert (await other.bring()).ok
         assert [rank.ask("hash") for rank in ranks] == before
     finally:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_interleave.client.core.states import Context
@@ -68,14 +68,18 @@ class Moves:
             if not error and not gang.processes:
                 return Outcome(Context.NONE)
             before, sizes = dict(self._sight.gpus), self._sight.sizes(gang.processes)
-            limits.bytes, limits.sizes, undoing.sizes = _total(sizes.values()), sizes, sizes
+            held = by_device(sizes.values())
+            limits.bytes, limits.sizes, undoing.sizes = sum(held.values()), sizes, sizes
             if not error:
+                self._records.intend(target.job, self._saved(gang, target, held))
                 failures = await gang.each(Call.CHECKPOINT, limits)
                 error = "; ".join(map(str, failures)) or await self._cancelled(target, sizes)
             if error:
-                self._note_never(target.job, failures)
+                self._never.update((target.job, str(each)) for each in failures if each.code in table.NEVER)
                 undoing.bytes = limits.bytes
-                return await self._back_on(gang, undoing, sizes, error)
+                outcome = await self._back_on(gang, undoing, sizes, error)
+                self._records.intend(target.job, None)
+                return outcome
             return await self._released(gang, target, before, sizes)
 
     async def restore(self, target: Target) -> Outcome:
@@ -122,8 +126,8 @@ class Moves:
                 full = bool(saved) and bool(await _tried(self._sight.wait_room(sizes, 0, 0)))
                 await gang.bring(State.CHECKPOINTED if full else State.RUNNING, limits)
                 saved = gang.at(State.CHECKPOINTED)
-            record = record or Record(False, ())
-            self._records.put(job, replace(record, saved=bool(saved), processes=members))
+            record = replace(record or Record(False, ()), saved=bool(saved), processes=members)
+            self._records.put(job, record)
 
     def forget(self, job: str) -> None:
         """The job is over."""
@@ -207,9 +211,12 @@ class Moves:
             now = self._sight.gpus
             freed = {uuid: now[uuid].free - before[uuid].free for uuid in before.keys() & now.keys()}
             held = {uuid: max(size, held.get(uuid, 0)) for uuid, size in freed.items() if size > 0}
-        record = Record(True, tuple(gang.processes), held, target.devices, store=self._store(target.job))
+        record = self._saved(gang, target, held)
         self._records.put(target.job, record)
         return Outcome(Context.SAVED, record.total, error)
+
+    def _saved(self, gang: Gang, target: Target, held: dict[str, int]) -> Record:
+        return Record(True, tuple(gang.processes), held, target.devices, store=self._store(target.job))
 
     async def _back_on(
         self, gang: Gang, limits: Limits, sizes: Mapping[int, Mapping[str, int]], error: str
@@ -273,11 +280,6 @@ class Moves:
             raise HelperUnusable(f"job {job} is not on this node")
         return owner
 
-    def _note_never(self, job: str, failures: Sequence[Failure]) -> None:
-        for failure in failures:
-            if failure.code in table.NEVER:
-                self._never[job] = str(failure)
-
     def _look_at_variables(self, gang: Gang, job: str, new: Sequence[Process]) -> None:
         for process in new:
             variables = processes.variables(process.pid)
@@ -293,7 +295,3 @@ async def _tried(work: Awaitable[str]) -> str:
         return await work
     except _FAILURES as error:
         return str(error)
-
-
-def _total(sizes: Iterable[Mapping[str, int]]) -> int:
-    return sum(by_device(sizes).values())

@@ -38,12 +38,16 @@ class Record:
 
 
 class Records:
-    """One record a job. Those of saved contexts outlive the agent."""
+    """One record a job. Those of saved contexts outlive the agent, and of those about to be saved.
+
+    The next agent asks the driver where a job is, and this what that takes when it comes back.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read *path*; what cannot be read is as nothing, and the driver is asked."""
         self._path = path
         self._jobs: dict[str, Record] = {}
+        self._intended: dict[str, Record] = {}
         try:
             for job, raw in json.loads(path.read_text()).items():
                 processes = tuple(Process(**process) for process in raw["processes"])
@@ -67,13 +71,21 @@ class Records:
         """Remember; on disk if it is about a saved context, now or before."""
         before = self._jobs.get(job)
         self._jobs[job] = record
-        if record.saved or (before is not None and before.saved):
+        intended = self._intended.pop(job, None) is not None
+        if record.saved or intended or (before is not None and before.saved):
             self._save()
+
+    def intend(self, job: str, record: Record | None) -> None:
+        """Have *record* on disk of what is about to be saved; None: it was not. What is known stays."""
+        self._intended.pop(job, None)
+        if record is not None:
+            self._intended[job] = record
+        self._save()
 
     def forget(self, job: str) -> None:
         """Forget *job*; again is fine."""
-        record = self._jobs.pop(job, None)
-        if record is not None and record.saved:
+        record, intended = self._jobs.pop(job, None), self._intended.pop(job, None)
+        if intended is not None or (record is not None and record.saved):
             self._save()
 
     def keep_only(self, jobs: Iterable[str]) -> None:
@@ -82,7 +94,8 @@ class Records:
             self.forget(job)
 
     def _save(self) -> None:
-        saved = {job: asdict(record) for job, record in self._jobs.items() if record.saved}
+        known = {job: record for job, record in self._jobs.items() if record.saved} | self._intended
+        saved = {job: asdict(record) for job, record in known.items()}
         fresh = self._path.with_suffix(".new")
         try:
             fresh.write_text(json.dumps(saved))
