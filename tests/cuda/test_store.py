@@ -78,6 +78,34 @@ async def test_a_job_comes_back_bit_by_bit_from_files_of_ours(node: Node, stub: 
     assert not list(stub.folder.glob("host.*"))  # the driver has made no copy
 
 
+async def test_a_smaller_copy_gives_the_rest_of_the_file_back(node: Node, stub: Stub, tmp_path: Path) -> None:
+    rank = stub.start("17", "0:2", "0:4")
+    await node.saved()
+    first = [path.stat().st_size for path in copies(tmp_path)]
+    await node.bring()
+    sealed = list((tmp_path / "memory").rglob("seal.json"))
+
+    rank.ask("free")
+    await node.saved()
+
+    assert (first, sealed) == ([6 * MIB], [])
+    assert [path.stat().st_size for path in copies(tmp_path)] == [2 * MIB]
+
+
+async def test_a_copy_of_another_size_is_not_taken_for_the_process_memory(
+    node: Node, stub: Stub, tmp_path: Path
+) -> None:
+    rank = stub.start("17", "0:2")
+    await node.saved()
+    (seal,) = (tmp_path / "memory").rglob("seal.json")
+    seal.write_text(json.dumps({stub.uuids[0]: MIB}))
+
+    failed = await node.bring()
+
+    assert failed.context is Context.FAULTED
+    assert stub.state(rank.pid) == RESTORING  # never completed
+
+
 async def test_the_copies_are_the_nodes_and_not_in_the_processes(node: Node) -> None:
     assert node.backend.charge is Charge.NODE
     assert not node.backend.in_process

@@ -142,6 +142,8 @@ def test_without_cgroups_slurm_is_asked(node: Node, tmp_path: Path, monkeypatch:
 
     assert node.of_job() == [101, 102]
     assert node.of_job("18") == []
+    node.add(104, "", "/user.slice", job="17")  # those that have not kept the variable are as much the job's
+    assert node.of_job() == [101, 102, 104]
 
 
 def test_a_job_without_slurm_is_what_descends_from_its_process(node: Node) -> None:
