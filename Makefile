@@ -1,4 +1,5 @@
 # make demo   the main job, end to end, on a private Slurm cluster (SLURM=no: without Slurm)
+# make lab    a shell in a private Slurm cluster, which ends with it
 # make test   all tests
 # make test-matrix  the tests on a real Slurm on other releases of it (RELEASES="trixie forky": 24.11, 26.05)
 # make bench  the benchmarks
@@ -19,7 +20,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-matrix test-here torch frameworks promtool bench gpu-check soak check lint types protos protos-check plugin packages clean
+.PHONY: demo lab test test-matrix test-here torch frameworks promtool bench gpu-check soak check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -27,6 +28,11 @@ ifneq ($(SLURM),no)
 	@$(MAKE) --no-print-directory plugin
 endif
 	@PYTHONPATH=deploy:examples $(BIN)/python -m demo $(if $(filter no,$(SLURM)),--no-slurm)
+
+lab: $(VENV)/.ready
+	@deploy/lab/install-packages.sh
+	@$(MAKE) --no-print-directory plugin
+	@PYTHONPATH=deploy $(BIN)/python -m lab $(ARGS)
 
 test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional

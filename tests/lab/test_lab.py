@@ -18,6 +18,8 @@ from tests import conftest
 
 pytestmark = pytest.mark.timeout(300)
 
+ROOT = Path(__file__).parents[2]
+
 HOLD_OPEN = """
 import sys
 from lab import Cluster
@@ -177,3 +179,34 @@ def test_without_slurm_its_tests_are_skipped_and_on_ci_fail(
 
     with pytest.raises(outcome, match="not installed: slurmctld"):
         conftest.pytest_runtest_setup(cast("pytest.Item", Marked()))
+
+
+@pytest.mark.slurm
+def test_a_command_in_a_cluster_of_its_own_has_slurm_and_our_commands_and_leaves_nothing() -> None:
+    script = """echo $INTERLEAVE_LAB; said=$INTERLEAVE_LAB/said
+        sbatch --wait -Q --interleave-group=rl --gres=gpu:1 -o $said --wrap='
+            interleave run printenv INTERLEAVE_GROUP'
+        cat $said; sinterleave -n -P -o Group,State; exit 3"""
+    outside = {**os.environ, "PYTHONPATH": "deploy", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "sh", "-c", script],
+        env=outside, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+    root, *said = done.stdout.splitlines()
+    assert (said, done.returncode) == (["rl", "rl|YIELDED"], 3), done.stderr
+    assert gone(Path(root))
+
+
+def test_without_slurm_the_command_for_a_cluster_says_what_is_missing() -> None:
+    outside = {**os.environ, "PYTHONPATH": "deploy", "PATH": "/nowhere"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "true"],
+        env=outside, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("lab: ")
+    assert len(done.stderr.splitlines()) == 1
