@@ -31,7 +31,7 @@ class Gate:
     def __init__(self, config: OrchestratorConfig, core: Core) -> None:
         self._config = config
         self._core = core
-        self._operators = {0, *_uids(config.operators)}
+        self._operators = {0, *uids(config.operators)}
 
     async def identify(self, metadata: Mapping[str, str], call: Call) -> Caller:
         """Return who makes *call*. Raises `NotAuthenticated` if that is not proven, and for this call."""
@@ -86,7 +86,7 @@ def user_name(uid: int | None) -> str:
         return ""
 
 
-def _uids(names: tuple[str, ...]) -> Iterator[int]:
+def uids(names: tuple[str, ...]) -> Iterator[int]:
     """Return the users of *names* that this host has; by name, since LDAP may not list all."""
     for name in names:
         with contextlib.suppress(KeyError):

@@ -23,7 +23,7 @@ class OrchestratorConfig:
     database: str = "sqlite:////var/lib/interleave/orchestrator.db"
     # Slices that ended more days ago are forgotten, at the start and each day, little by little; 0: none are.
     keep_slices_days: int = 0
-    # Unix socket for the slurmctld epilog and for root on this host.
+    # Unix socket for the slurmctld epilog, which runs as SlurmUser: root and the operators may use it.
     socket: Path = Path("/run/interleave/interleaved.sock")
     # The cluster's name in Slurm.
     cluster: str = "cluster"

@@ -26,7 +26,7 @@ from slurm_interleave.client.core.values import parse_number
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grpc as timeslice_rpc
 from slurm_interleave.orchestrator.arbiter import Arbiter
-from slurm_interleave.orchestrator.auth import Gate
+from slurm_interleave.orchestrator.auth import Gate, uids
 from slurm_interleave.orchestrator.book import Reservations
 from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.events import JobOver
@@ -118,7 +118,7 @@ class Orchestrator:
             async with (
                 serving_metrics(self._config.metrics, "orchestrator", self._metrics) as self.metrics_port,
                 self._server() as self.port,
-                HookServer(self._config.socket, hooks),
+                HookServer(self._config.socket, hooks, users=frozenset(uids(self._config.operators))),
             ):
                 extra = {"port": self.port, "cluster": self._config.cluster, "pid": os.getpid()}
                 log.info("ready", extra=extra)

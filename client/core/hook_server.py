@@ -11,7 +11,7 @@ import socket
 import stat
 import struct
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,17 @@ Verb = Callable[[dict[str, Any], Peer], Awaitable[Mapping[str, Any]]]
 class HookServer:
     """Answers each verb by its function: `{"ok": true, ...}` or `{"ok": false, "error": text}`.
 
-    Only root and the daemon's own user may talk here, unless it is open *to_all*: then every user has
-    `PER_USER` connections at most, and root as many as he likes.
+    Only root, the daemon's own user and *users* may talk here, unless it is open *to_all*. Where others can
+    open connections, each user has `PER_USER` of them at most, and root as many as he likes.
     """
 
-    def __init__(self, path: Path, verbs: Mapping[str, Verb], *, to_all: bool = False) -> None:
+    def __init__(
+        self, path: Path, verbs: Mapping[str, Verb], *, to_all: bool = False, users: Set[int] = frozenset()
+    ) -> None:
         self._path = path
         self._verbs = verbs
-        self._to_all = to_all
+        self._to_all, self._users = to_all, users | {0, os.getuid()}
+        self._open = to_all or not users <= {0, os.getuid()}
         self._connections: Counter[int] = Counter()  # by user
         self._server: asyncio.Server | None = None
         self._inode = 0
@@ -60,7 +63,7 @@ class HookServer:
                 self._path.parent.chmod(0o755)
             _make_way(self._path)
             self._server = await asyncio.start_unix_server(self._serve, self._path, limit=LINE_MAX)
-            self._path.chmod(0o666 if self._to_all else 0o600)
+            self._path.chmod(0o666 if self._open else 0o600)
             self._inode = self._path.stat().st_ino
         except OSError as error:
             raise ConfigError(f"socket {self._path} cannot be made: {error}") from error
@@ -90,7 +93,7 @@ class HookServer:
 
     def _too_many(self, peer: Peer) -> dict[str, Any]:
         """Return what a user is told who has too many connections open; nothing for others."""
-        if not self._to_all or peer.uid == 0 or self._connections[peer.uid] <= PER_USER:
+        if not self._open or peer.uid == 0 or self._connections[peer.uid] <= PER_USER:
             return {}
         text = f"uid {peer.uid} has {PER_USER} connections open here, which is all that a user may have"
         return {"ok": False, "error": f"{text}; try again when one of them is answered"}
@@ -101,7 +104,7 @@ class HookServer:
             line = await asyncio.wait_for(reader.readline(), _READ_S)
         except (ValueError, asyncio.TimeoutError):
             line = b""
-        if not self._to_all and peer.uid not in (0, os.getuid()):
+        if not self._to_all and peer.uid not in self._users:
             return {"ok": False, "error": f"uid {peer.uid} may not talk here, only root may"}
         try:
             request = json.loads(line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pwd
 import socket
 import subprocess
 import sys
@@ -110,6 +109,9 @@ async def test_a_caller_who_hangs_up_hurts_nobody(orchestrator: Orchestrator, tm
     assert await say(path, b'{"verb": "job-over", "job": "1"}\n') == {"ok": True}
 
 
+NOBODY, SLURM = 65_534, 64_030
+
+
 @pytest.fixture
 def reachable() -> Iterator[Path]:
     """A folder that every user may enter."""
@@ -126,26 +128,46 @@ def open_to_all(path: Path) -> None:
     path.chmod(0o666)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-async def test_only_root_and_the_daemons_user_may_talk_there(reachable: Path) -> None:
+async def said_by(uid: int, path: Path) -> dict[str, Any]:
+    """Return what the server at *path* answers to a process of user *uid*."""
     script = (
         "import os, socket, sys; s = socket.socket(socket.AF_UNIX); os.setuid(int(sys.argv[2])); "
         "s.connect(sys.argv[1]); "
         's.sendall(b\'{"verb": "job-over", "job": "1"}\\n\'); print(s.makefile().readline())'
     )
-    path, nobody = reachable / "hooks.sock", str(pwd.getpwnam("nobody").pw_uid)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, str(path), str(uid), stdout=subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    reply: dict[str, Any] = json.loads(out)
+    return reply
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+async def test_only_root_and_the_daemons_user_may_talk_there(reachable: Path) -> None:
+    path = reachable / "hooks.sock"
 
     async with HookServer(path, {"job-over": _never}):
         assert mode(path) == 0o600
         open_to_all(path)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, str(path), nobody, stdout=subprocess.PIPE
-        )
-        out, _ = await asyncio.wait_for(process.communicate(), 30)
+        reply = await said_by(NOBODY, path)
 
-    reply = json.loads(out)
     assert reply["ok"] is False
     assert "only root may" in reply["error"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+async def test_slurms_user_may_talk_there_too_where_it_is_another_and_nobody_else(reachable: Path) -> None:
+    async def over(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
+        return {"uid": peer.uid}
+
+    path = reachable / "hooks.sock"
+
+    async with HookServer(path, {"job-over": over}, users=frozenset({0, SLURM})):
+        assert await said_by(SLURM, path) == {"ok": True, "uid": SLURM}
+        refused = await said_by(NOBODY, path)
+
+    assert (refused["ok"], refused["error"][:10]) == (False, f"uid {NOBODY} ")
 
 
 async def _never(request: dict[str, Any], peer: Peer) -> dict[str, Any]:
