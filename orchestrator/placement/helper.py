@@ -142,7 +142,8 @@ class PlacementHelper:
         await self._placing.do(todo)
         await self._split([p.job_id for p in made if p.job_id not in jobs], jobs)
         served = {array_of(placement.job_id) for placement in made}
-        short = shortages(pending, nodes, lanes) if self._fleet.nodes() else {}
+        connected = bool(self._fleet.nodes())
+        short = await asyncio.to_thread(shortages, pending, nodes, lanes) if connected else {}
         refusals = {
             array_of(job.job_id): job.unmet or groups.refusal(job) or short.get(job.job_id, "")
             for job in pending
