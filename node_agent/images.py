@@ -103,8 +103,8 @@ class Images:
             image = _read(json.loads((self.folder(job_id) / _ABOUT).read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
-            log.warning("image.unreadable", extra={"job": job_id, "reason": str(error)})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            log.warning("image.unreadable", extra={"job": job_id, "reason": repr(error)})
             return None
         return image if (image.uid, image.group) == (uid, group) else None
 

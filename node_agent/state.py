@@ -209,7 +209,7 @@ class State:
             self._series = stored["series"]
             self.jobs = {job.job_id: job for job in self._readable(_job, stored["jobs"])}
             self.reservations = {r.job: r for r in self._readable(_reservation, stored["reservations"])}
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             self._unreadable(error)
         self._read_journal()
 
@@ -234,21 +234,21 @@ class State:
         """Take what moved since the file was written, then begin a new series."""
         if not self._journal.exists():
             return
-        for line in self._journal.read_text().splitlines():
+        for line in self._journal.read_text(errors="replace").splitlines():
             entry = _entry(line)
             job = self.jobs.get(entry.get("job", ""))
             if job is not None and (entry.get("series"), entry.get("attempt")) == (self._series, job.attempt):
-                job.context = read_context(entry.get("context", {}))
+                job.context = self._one(read_context, entry.get("context", {})) or job.context
         self.save()
 
 
 def _entry(line: str) -> dict[str, Any]:
     """Return a line of the journal; nothing for one that a crash cut short."""
     try:
-        entry: dict[str, Any] = json.loads(line)
-    except ValueError:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
         return {}
-    return entry
+    return entry if isinstance(entry, dict) else {}
 
 
 def _job(stored: dict[str, Any]) -> Job:

@@ -13,8 +13,8 @@ from slurm_interleave.client.core.errors import BadArgument
 def read_json(path: Path) -> Any:
     """Return what *path* holds. Raises `BadArgument` if that is no JSON, and `OSError`."""
     try:
-        return json.loads(path.read_text(), parse_constant=_refuse, parse_float=_finite)
-    except ValueError as error:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError) as error:  # that of brackets without end
         raise BadArgument(f"{path} is no JSON: {error}") from error
 
 

@@ -26,11 +26,8 @@ def run(program: str, module: str, arguments: Sequence[str] | None) -> int:
         return _call(program, command, arguments)
     except InterleaveError as error:
         return _fail(program, str(error))
-    except UnicodeEncodeError as error:  # bytes of the command line that are no characters of its encoding
-        text = error.object[max(error.start - 20, 0) : error.end + 20]
-        return _fail(
-            program, f"{text!a} is no text, so it can be neither sent nor written; write it in UTF-8"
-        )
+    except UnicodeError as error:
+        return _fail(program, _no_text(error))
     except BrokenPipeError:
         # Python would report the same again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,6 +39,16 @@ def run(program: str, module: str, arguments: Sequence[str] | None) -> int:
 def missing(package: str, extra: str) -> str:
     """Return the text that says which extra of the distribution brings *package*."""
     return f"this needs {package}, which is not installed; run: pip install 'slurm-interleave[{extra}]'"
+
+
+def _no_text(error: UnicodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"what is read is not text in {error.encoding}: {error.reason} at byte {error.start}"
+    if not isinstance(error, UnicodeEncodeError):
+        return str(error)
+    # Bytes of the command line that are no characters of its encoding.
+    text = error.object[max(error.start - 20, 0) : error.end + 20]
+    return f"{text!a} is no text, so it can be neither sent nor written; write it in UTF-8"
 
 
 def _open_standard_streams() -> None:

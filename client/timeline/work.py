@@ -27,7 +27,7 @@ def read_work(path: Path | str) -> list[Work]:
     A last line that is still being written is left out. Raises `BadArgument` with the line's number,
     `OSError` if the file cannot be read.
     """
-    text = Path(path).read_text()
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
     lines = text[: text.rfind("\n") + 1].splitlines()
     return [_parse(line, f"{path}: line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
@@ -67,7 +67,7 @@ def _parse(line: str, where: str) -> Work:
         return Work(
             float(data["start"]), float(data["end"]), str(data["job"]), str(data["name"]), str(data["device"])
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadArgument(
             f"{where} is not an interval of work (start, end, job, name, device): {error!r}"
         ) from None

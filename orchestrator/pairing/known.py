@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
+from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.pairing.advice import Advice
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.profile import (
@@ -39,7 +39,7 @@ _ALIKE = (
 def declared(path: Path) -> dict[str, Profile]:
     """Return the profiles that are kept in *path*; none if it is not there. Raises `BadArgument`."""
     try:
-        return by_name(parse(json.loads(path.read_text())))
+        return by_name(parse(read_json(path)))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

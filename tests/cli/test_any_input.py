@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slurm_interleave.client.cli.interleave import main as interleave
 from slurm_interleave.client.cli.report import command
 from slurm_interleave.client.cli.sinterleave import main
 from tests.cli.conftest import Call
@@ -57,3 +60,46 @@ def test_any_command_line_is_a_report_or_one_line(call: Call, words: list[str]) 
         assert len(outcome.err.splitlines()) == 1
     else:
         assert outcome.err == ""
+
+
+FILES = [
+    b"",
+    b"\xff\xfe\0",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"9" * 5_000,
+    b"5",
+    b"null",
+    b"[1, null, {}]",
+    b"{}\n[]\n",
+]
+READERS = [
+    "pair --jobs",
+    "profile import",
+    "simulate",
+    "timeline -o page.html --from-json",
+    "timeline -o page.html --work",
+]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_any_file_is_used_or_is_what_one_line_of_error_is_about(
+    call: Call, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "file"
+    for content in FILES:
+        file.write_bytes(content)
+        outcome = call(interleave, *reader.split(), str(file))
+
+        assert outcome.status in (0, 1, 2), content[:9]
+        assert len(outcome.err.splitlines()) == (outcome.status > 0), (content[:9], outcome.err)
+
+
+def test_a_report_of_a_file_that_is_no_text_is_one_line(call: Call, tmp_path: Path) -> None:
+    for content in FILES:
+        (tmp_path / "file").write_bytes(content)
+        outcome = call(main, "--from-json", str(tmp_path / "file"))
+
+        assert outcome.status in (0, 1, 2), content[:9]
+        assert len(outcome.err.splitlines()) == (outcome.status > 0), (content[:9], outcome.err)

@@ -77,14 +77,14 @@ async def test_an_image_can_be_read_by_agents_that_know_less_and_has_room_for_mo
     assert images.find(JOB, os.getuid(), "demo") == image
 
 
-async def test_an_image_that_cannot_be_read_is_told_of(
-    tmp_path: Path, command: subprocess.Popen[bytes], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("text", [b"{", b"", b"5", b"[]", b"{}", b'{"context": {}}', b"\xff", b"[" * 100_000])
+def test_an_image_that_cannot_be_read_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:
-    saving, _ = drains(tmp_path, criu(tmp_path))
-    await saving.save(ORDER)
-    (tmp_path / "images" / JOB / "about.json").write_text("{")
+    (tmp_path / JOB).mkdir()
+    (tmp_path / JOB / "about.json").write_bytes(text)
 
-    assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is None
+    assert Images(tmp_path).find(JOB, os.getuid(), "demo") is None
     assert "image.unreadable" in caplog.messages
 
 

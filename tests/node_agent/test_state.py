@@ -51,9 +51,9 @@ def test_what_another_boot_left_is_void(tmp_path: Path) -> None:
     assert State(tmp_path).jobs == {}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"boot": 1}'])
-def test_a_file_that_cannot_be_read_does_not_stop_the_agent(tmp_path: Path, text: str) -> None:
-    (tmp_path / "agent.json").write_text(text)
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"boot": 1}', b"\xff", b"[" * 100_000])
+def test_a_file_that_cannot_be_read_does_not_stop_the_agent(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "agent.json").write_bytes(text)
 
     assert State(tmp_path).jobs == {}
 
@@ -160,6 +160,22 @@ def test_a_line_that_a_crash_cut_short_hides_none_before_or_after_it(tmp_path: P
     again.save_context(again.jobs["17"])
 
     assert State(tmp_path).jobs["17"].context == JobContext(Context.SAVED, 9)
+
+
+@pytest.mark.parametrize("line", [b"\xff", b"5", b"[]", b"null", b"[" * 100_000, b'{"context": 5}'])
+def test_a_line_that_a_disk_has_spoiled_hides_none_after_it(tmp_path: Path, line: bytes) -> None:
+    state = State(tmp_path)
+    state.jobs["17"] = job = replace(JOB)
+    state.save()
+    job.context = JobContext(Context.RESIDENT)
+    state.save_context(job)
+    journal = tmp_path / "agent.journal"
+    ours = json.loads(journal.read_text())
+    if b"context" in line:
+        line = json.dumps({**ours, "context": 5}).encode()
+    journal.write_bytes(line + b"\n" + journal.read_bytes())
+
+    assert State(tmp_path).jobs["17"].context == job.context
 
 
 def test_a_journal_that_is_older_than_the_file_changes_nothing(tmp_path: Path) -> None:

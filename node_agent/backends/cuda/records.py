@@ -56,7 +56,7 @@ class Records:
                 self._jobs[job] = Record(True, processes, raw["bytes"], devices, pairs, store)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             log.warning("records.unreadable", extra={"path": path, "reason": str(error)})
 
     def jobs(self) -> list[str]:
