@@ -24,6 +24,7 @@ from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.slices import live_slices
 from slurm_interleave.orchestrator.expectations import Expectations
 from slurm_interleave.orchestrator.recorder import Recorder
+from slurm_interleave.orchestrator.shares import Shares
 from slurm_interleave.orchestrator.watchers import Watcher
 from slurm_interleave.sql import rows
 from slurm_interleave.sql.store import PAGE, SliceFilter, Store
@@ -31,6 +32,7 @@ from slurm_interleave.sql.store import PAGE, SliceFilter, Store
 # Observers come so much later, when those who wait have been served.
 _OBSERVE_S = 0.005
 _Page = Sequence[rows.Slice] | Sequence[rows.Day]
+ACQUIRES_MAX = 4096  # of a job: each of its ranks may ask
 
 
 class Agents(Protocol):
@@ -59,6 +61,7 @@ class Arbiter:
         self.observers: list[Callable[[ev.Event, Sequence[cmd.Command]], None]] = []  # are told each decision
         self.core = Core(_remembered(store), store.generation, rules)
         self.expectations = Expectations(self.core, clock)
+        self._shares = Shares(ACQUIRES_MAX, "acquires")
         self._callers = Callers(self.post, clock, self.expectations.of)
         self._recorder.submit(self.core.start(clock()))
 
@@ -102,19 +105,20 @@ class Arbiter:
         If the caller goes before he has taken the grant, the waiter leaves the queue or the grant is given
         back; so it is after *within_s* seconds too. One who gave the call a *name* has time to come back. A
         place without calls is the last: *patience_s* seconds are over, and the caller's next call finds his
-        place kept. Raises what refuses the call, and `NotInTime`.
+        place kept. Raises what refuses the call, `NotInTime`, and `TooMany`.
         """
         call, also = ev.CallId(next(self._numbers)), tuple(groups[1:])
-        event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent, name, silent)
-        commands = self._decide(event)
-        with self._callers.waiting(call, self.core.calls.find(job_id, groups[0]), name) as caller:
-            self._recorder.submit(commands)
-            caller.limit(within_s, patience_s, f"job {job_id}: the devices of {', '.join(groups)}")
-            while caller.waits:
-                update = await caller.next()
-                if not isinstance(update, cmd.Cleared):
-                    yield update
-                caller.heard(update)
+        with self._shares.one_of(f"job {job_id}"):
+            event = ev.Acquire(self._clock(), job_id, groups[0], phase, call, also, independent, name, silent)
+            commands = self._decide(event)
+            with self._callers.waiting(call, self.core.calls.find(job_id, groups[0]), name) as caller:
+                self._recorder.submit(commands)
+                caller.limit(within_s, patience_s, f"job {job_id}: the devices of {', '.join(groups)}")
+                while caller.waits:
+                    update = await caller.next()
+                    if not isinstance(update, cmd.Cleared):
+                        yield update
+                    caller.heard(update)
 
     async def abandon(self, job_id: str, group: str, name: str) -> None:
         """Forget the acquire *name*, that its client gave up; give back what it was granted."""

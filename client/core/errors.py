@@ -111,6 +111,12 @@ class Busy(InterleaveError):
     status = "ABORTED"
 
 
+class TooMany(InterleaveError):
+    """Somebody has as many calls under way as one may have."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
 class WrongState(InterleaveError):
     """What was asked for makes no sense in the state that the job's context is in."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from typing import Any
 
@@ -27,8 +28,10 @@ from slurm_interleave.orchestrator.services.convert import call_name, slice_filt
 from slurm_interleave.orchestrator.services.convert import groups as groups_of
 from slurm_interleave.orchestrator.services.pages import slice_pages
 from slurm_interleave.orchestrator.services.views import context_status, group_status, trespass_status
+from slurm_interleave.orchestrator.shares import Shares
 from slurm_interleave.sql.rows import Key, Part
 
+PER_USER = 100  # watches and reports of one user who is no operator
 _VERSION = version("slurm-interleave")
 
 
@@ -48,6 +51,7 @@ class InterleaveService(rpc.InterleaveServicer):
         self._links = links
         self._declared = declared
         self._audit = audit
+        self._shares = Shares(PER_USER, "watches or reports")
 
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> AsyncIterator[pb.AcquireUpdate]:
         """Send each change of the place in the queue, then the grant."""
@@ -171,7 +175,7 @@ class InterleaveService(rpc.InterleaveServicer):
         """Send the groups that the caller may see, and then those that have changed."""
         caller, core = await self._caller("Watch", request, context), self._arbiter.core
         group = parse_group_name(request.group) if request.group else ""
-        with self._arbiter.watching() as news:
+        with self._share(caller), self._arbiter.watching() as news:
             first, told = True, set[str]()
             while True:
                 wanted = {name for name in await news.next() if group in ("", name)}
@@ -222,8 +226,9 @@ class InterleaveService(rpc.InterleaveServicer):
     async def ListSlices(self, request: pb.ListSlicesRequest, context: Any) -> AsyncIterator[pb.SlicePage]:
         """Send the slices that the caller may see, page by page."""
         caller = await self._caller("ListSlices", request, context)
-        async for page in self.slices(caller, request):
-            yield page
+        with self._share(caller):
+            async for page in self.slices(caller, request):
+                yield page
 
     async def slices(self, caller: Caller, request: pb.ListSlicesRequest) -> AsyncIterator[pb.SlicePage]:
         """Yield the same for *caller*."""
@@ -237,6 +242,10 @@ class InterleaveService(rpc.InterleaveServicer):
         return await self._gate.identify(
             dict(context.invocation_metadata()), Call(f"Interleave/{method}", request)
         )
+
+    def _share(self, caller: Caller) -> AbstractContextManager[None]:
+        """Count one of the calls that cost with each change, or read the database. Raises `TooMany`."""
+        return nullcontext() if caller.operator else self._shares.one_of(f"uid {caller.uid}")
 
     def _may_see(self, caller: Caller, group: str) -> bool:
         members = self._arbiter.core.state.members
