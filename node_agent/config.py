@@ -9,8 +9,9 @@ from pathlib import Path
 
 from slurm_interleave.client.core.addresses import check_address, is_loopback
 from slurm_interleave.client.core.config import load_section
-from slurm_interleave.client.core.errors import ConfigError
+from slurm_interleave.client.core.errors import BadArgument, ConfigError
 from slurm_interleave.client.core.metrics import check_metrics_address
+from slurm_interleave.client.core.values import parse_word
 from slurm_interleave.client.sim.settings import SimConfig
 
 _BACKENDS = ("sim", "noop", "cuda")
@@ -115,7 +116,7 @@ def load(path: Path | None, flags: dict[str, object]) -> tuple[AgentConfig, SimC
     """Return sections [agent] and [sim], with the node's name filled in. Raises `ConfigError`."""
     agent = load_section(AgentConfig, "agent", path, flags)
     sim = load_section(SimConfig, "sim", path)
-    node = agent.node or socket.gethostname().partition(".")[0]
+    node = _node(agent.node or socket.gethostname().partition(".")[0])
     agent = replace(
         agent,
         node=node,
@@ -130,6 +131,14 @@ def load(path: Path | None, flags: dict[str, object]) -> tuple[AgentConfig, SimC
             f"{_SOCKET_PATH_MAX} bytes; choose a shorter one"
         )
     return agent, replace(sim, directory=_for_node(sim.directory, node))
+
+
+def _node(name: str) -> str:
+    """Return *name*, which is part of paths, and which the orchestrator is to take. Raises `ConfigError`."""
+    try:
+        return parse_word(name, "[agent] node:")
+    except BadArgument as error:
+        raise ConfigError(str(error)) from None
 
 
 def _for_node(path: Path, node: str) -> Path:

@@ -113,6 +113,14 @@ def test_each_node_of_one_host_has_its_own_folders(tmp_path: Path) -> None:
     assert folders == (Path("/run/i/n7"), Path("/var/i/n7"), Path("/dev/shm/i/n7"))
 
 
+@pytest.mark.parametrize("node", [".", "..", "a/b", "n 1", "é", "%n", "n" * 129])
+def test_a_name_that_no_node_can_have_is_refused_at_the_start(tmp_path: Path, node: str) -> None:
+    (tmp_path / "c").write_text(f"[agent]\nnode = '{node}'\n")
+
+    with pytest.raises(ConfigError, match=r"\[agent\] node"):
+        load(tmp_path / "c", {})
+
+
 def test_a_run_dir_too_long_for_sockets_is_refused_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "interleave.toml"
     path.write_text(f'[agent]\nrun_dir = "/{"x" * 100}"\n')
