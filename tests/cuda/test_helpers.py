@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import subprocess
+import sys
 import warnings
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from lab.processes import wait_until
 from slurm_interleave.node_agent.backends.cuda import helpers
 from slurm_interleave.node_agent.backends.cuda.helpers import Helper
+from tests.stub_driver.stub import Stub
 
 SLEEPS = ["sleep", "1000"]
 
@@ -88,3 +91,17 @@ def test_a_helper_sees_the_driver_and_the_devices_as_the_node_has_them(
 
     assert not {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD"} & started_with.keys()
     assert "LD_LIBRARY_PATH" in started_with  # where the driver lies elsewhere
+
+
+def test_a_helper_whose_agent_is_gone_ends_though_its_call_never_comes_back(stub: Stub) -> None:
+    stub.fault("state", 0, delay_ms=600_000)
+    code = (
+        "from slurm_interleave.node_agent.backends.cuda import worker; worker._AFTER_S = 0.2; worker.main()"
+    )
+    request = {"call": "state", "limit_s": 0.1, "arguments": {"pid": 1}}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(request), text=True, capture_output=True, timeout=60
+    )
+
+    assert (ended.returncode, ended.stdout) == (1, "")

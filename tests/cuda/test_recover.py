@@ -145,7 +145,7 @@ async def test_an_agent_that_is_stopped_while_it_saves_lets_the_call_of_the_driv
 async def test_an_agent_that_is_killed_while_it_saves_leaves_a_job_that_lives(node: Node, stub: Stub) -> None:
     ranks = [stub.start("17", f"{device}:2") for device in range(3)]
     before = [rank.ask("hash") for rank in ranks]
-    stub.fault("checkpoint", 0, pid=ranks[1].pid, delay_ms=1500)
+    stub.fault("checkpoint", 0, pid=ranks[1].pid, delay_ms=4000)
     root = Path(__file__).parents[2]
     argv = [sys.executable, "-c", AGENT, str(node.folder)]
     agent = await asyncio.to_thread(subprocess.Popen, argv, cwd=root)
