@@ -19,6 +19,8 @@ from slurm_interleave.orchestrator.pairing.profile import Profile
 ROOM = 8  # batches that an asynchronous job keeps, where nobody says otherwise
 _TURNS = 160  # of all members together in a rehearsal
 _STEPS = 12  # of the slowest member at least
+# Most groups slow somebody down too much, and a part of a rehearsal shows that, where it is so much more.
+_BRIEF, _PLAIN = 0.35, 0.04
 # Drawn once: a thousand jobs are rated by as many rehearsals, which else do little but draw.
 _DICE = random.Random(1)  # noqa: S311 - it decides no secret
 _NORMALS = tuple(_DICE.gauss(0, 1) for _ in range(4099))
@@ -79,45 +81,83 @@ class Forecast:
         return sum(1.0 / slowdown for slowdown in self.slowdowns) - 1.0
 
 
-def rehearse(profiles: Sequence[Profile], part: float = 1.0) -> Forecast:
+def rehearse(profiles: Sequence[Profile], bearable: Sequence[float] = (), turns: int = _TURNS) -> Forecast:
     """Play the turns of a group, first come first served, and return what comes of it.
 
     It is the arithmetic of turns alone, a hundred times as fast as the simulator, against which it is tested.
-    *part* of a rehearsal takes as much less time, and says less exactly.
+    Where one is slowed down by plainly more than is *bearable*, if given, it ends early and is less exact.
     """
-    dice = random.Random(1)  # noqa: S311 - it decides no secret
-    normal = itertools.cycle(_NORMALS).__next__
     slowest = max(profile.period_s for profile in profiles)
-    horizon = part * max(_STEPS * slowest, _TURNS / sum(1 / profile.period_s for profile in profiles))
-    begun = [dice.random() * profile.period_s for profile in profiles]
-    ready, taken = begun.copy(), [[at] for at in begun]
-    ended = [list[float]() for _ in profiles]
-    own = [_times(profile) for profile in profiles]
-    asks = [(at, number) for number, at in enumerate(begun)]
-    heapq.heapify(asks)
-    free, last, busy, switching, saving = 0.0, -1, 0.0, 0.0, 0.0
-    while asks[0][0] < horizon:
-        at, who = asks[0]
-        held, away, spread, buffered, snapshot, restore = own[who]
-        move = 0.0 if last in (-1, who) else saving + restore
-        granted = (max(free, at)) + move
-        held *= math.exp(spread * (normal() - spread / 2))
-        away *= math.exp(spread * (normal() - spread / 2))
-        free, last, busy, switching, saving = granted + held, who, busy + held, switching + move, snapshot
-        ended[who].append(free)
-        if buffered:
-            taken[who].append(granted)
-            room = taken[who][-ROOM - 1] if len(taken[who]) > ROOM else begun[who]
-            ready[who] = max(ready[who], room) + away
-            ask = max(free, ready[who])
-        else:
-            ask = free + away
-        heapq.heapreplace(asks, (ask, who))
-    slow = tuple(
-        max(1.0, _pace(begun[n], ends) / profile.period_s)
-        for n, (ends, profile) in enumerate(zip(ended, profiles, strict=True))
-    )
-    return Forecast(slow, busy / max(free, horizon), switching / max(free, horizon))
+    horizon = max(_STEPS * slowest, turns / sum(1 / profile.period_s for profile in profiles))
+    stage = _Stage(profiles)
+    for end in (_BRIEF * horizon, horizon):
+        stage.play(end)
+        forecast = stage.forecast(end)
+        if any(slow > most + _PLAIN for slow, most in zip(forecast.slowdowns, bearable, strict=False)):
+            break
+    return forecast
+
+
+class _Stage:
+    """A group in the middle of its turns."""
+
+    def __init__(self, profiles: Sequence[Profile]) -> None:
+        dice = random.Random(1)  # noqa: S311 - it decides no secret
+        self._profiles = profiles
+        self._normal = itertools.cycle(_NORMALS).__next__
+        self._begun = [dice.random() * profile.period_s for profile in profiles]
+        self._ready, self._taken = self._begun.copy(), [[at] for at in self._begun]
+        self._ended = [list[float]() for _ in profiles]
+        self._own = [_times(profile) for profile in profiles]
+        self._asks = [(at, number) for number, at in enumerate(self._begun)]
+        heapq.heapify(self._asks)
+        self._free, self._last, self._busy, self._switching, self._saving = 0.0, -1, 0.0, 0.0, 0.0
+
+    def play(self, end: float) -> None:
+        """Let all have the turns that they ask for before *end*."""
+        free, last, busy, switching, saving = (
+            self._free,
+            self._last,
+            self._busy,
+            self._switching,
+            self._saving,
+        )
+        asks, own, ended, normal = self._asks, self._own, self._ended, self._normal
+        while asks[0][0] < end:
+            at, who = asks[0]
+            held, away, spread, buffered, snapshot, restore = own[who]
+            move = 0.0 if last in (-1, who) else saving + restore
+            granted = (max(free, at)) + move
+            held *= math.exp(spread * (normal() - spread / 2))
+            away *= math.exp(spread * (normal() - spread / 2))
+            free, last, busy, switching, saving = granted + held, who, busy + held, switching + move, snapshot
+            ended[who].append(free)
+            ask = max(free, self._batch(who, granted, away)) if buffered else free + away
+            heapq.heapreplace(asks, (ask, who))
+        self._free, self._last, self._busy, self._switching, self._saving = (
+            free,
+            last,
+            busy,
+            switching,
+            saving,
+        )
+
+    def _batch(self, who: int, granted: float, makes_s: float) -> float:
+        """Return when the next batch of *who* is ready, who takes one when *granted*."""
+        taken = self._taken[who]
+        taken.append(granted)
+        room = taken[-ROOM - 1] if len(taken) > ROOM else self._begun[who]
+        self._ready[who] = max(self._ready[who], room) + makes_s
+        return self._ready[who]
+
+    def forecast(self, end: float) -> Forecast:
+        """Return what came of it until *end*."""
+        slow = tuple(
+            max(1.0, _pace(begun, ends) / profile.period_s)
+            for begun, ends, profile in zip(self._begun, self._ended, self._profiles, strict=True)
+        )
+        passed = max(self._free, end)
+        return Forecast(slow, self._busy / passed, self._switching / passed)
 
 
 def _times(profile: Profile) -> tuple[float, float, float, bool, float, float]:

@@ -15,8 +15,6 @@ NO_LIMIT_H = 365 * 24.0  # as what is left of a job without time limit: more tha
 _RESERVE = 0.02
 # So much less than on average jobs may wait whose steps fall into step, as a part of what a step takes.
 _IN_STEP = 0.1
-# Most groups slow somebody plainly too much: a part of a rehearsal shows that, if so much is over the limit.
-_BRIEF, _PLAIN = 0.25, 0.04
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,9 @@ class Rater:
     """Rates groups, and remembers forecasts: jobs of the same workload do the same."""
 
     rules: PairingRules = field(default_factory=PairingRules)
-    rehearsed: float = 0.0
-    """How many rehearsals it took, parts of one as parts."""
-    _forecasts: dict[tuple[float, tuple[Profile, ...]], Forecast] = field(default_factory=dict)
+    rehearsed: int = 0
+    """How many groups were rehearsed."""
+    _forecasts: dict[tuple[tuple[Profile, float], ...], Forecast] = field(default_factory=dict)
 
     def rate(self, members: Sequence[Candidate]) -> Verdict:
         """Return the verdict on *members* as one group."""
@@ -155,20 +153,12 @@ class Rater:
         return ""
 
     def _forecast(self, group: Sequence[Candidate]) -> Forecast:
-        """Return what comes of a group, less exactly if somebody is plainly too slow."""
-        profiles = tuple(member.profile for member in group)
-        brief = self._rehearsed(_BRIEF, profiles)
-        for member, slowdown in zip(group, brief.slowdowns, strict=True):
-            if slowdown > 1 + self._epsilon(member) + _PLAIN:
-                return brief
-        return self._rehearsed(1.0, profiles)
-
-    def _rehearsed(self, part: float, profiles: tuple[Profile, ...]) -> Forecast:
-        key = part, profiles
-        if key not in self._forecasts:
-            self._forecasts[key] = rehearse(profiles, part)
-            self.rehearsed += part
-        return self._forecasts[key]
+        members = tuple((member.profile, 1 + self._epsilon(member)) for member in group)
+        if members not in self._forecasts:
+            profiles, bearable = zip(*members, strict=True)
+            self._forecasts[members] = rehearse(profiles, bearable)
+            self.rehearsed += 1
+        return self._forecasts[members]
 
     def _epsilon(self, member: Candidate) -> float:
         return self.rules.epsilon if member.epsilon is None else member.epsilon

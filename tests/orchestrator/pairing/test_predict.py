@@ -159,7 +159,7 @@ def alternate(names: Iterable[str]) -> bool:
 @settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(st.lists(syncs, min_size=2, max_size=3))
 def test_a_rehearsal_says_what_the_core_will_do(jobs: list[Sync]) -> None:
-    forecast = predict.rehearse([profile(job, 0.05) for job in jobs], part=4)
+    forecast = predict.rehearse([profile(job, 0.05) for job in jobs], turns=600)
     made = [
         job_of(work, f"job-{n}", PLACES, 100, cost=cost, start_s=n * 7.0, spread=0.05)
         for n, (work, cost) in enumerate(jobs)
@@ -171,3 +171,21 @@ def test_a_rehearsal_says_what_the_core_will_do(jobs: list[Sync]) -> None:
         yields = [t.yielded for t in history.turns if t.job == f"job-{number}" and t.yielded <= end]
         pace = (yields[-1] - yields[5]) / (len(yields) - 6) / work.period_s
         assert abs(forecast.slowdowns[number] / max(1.0, pace) - 1) < 0.06
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(50, 900), st.floats(0.05, 0.9), st.booleans()), min_size=2, max_size=4))
+def test_a_rehearsal_ends_early_only_where_one_is_slowed_down_too_much(
+    works: list[tuple[float, float, bool]],
+) -> None:
+    group = [
+        Profile(f"w{n}", period_s, share * period_s, 0.05, buffered, 1, 1)
+        for n, (period_s, share, buffered) in enumerate(works)
+    ]
+    whole = predict.rehearse(group)
+
+    assert predict.rehearse(group, [1e6] * len(group)) == whole
+    brief = predict.rehearse(group, [1.1] * len(group))
+    assert brief == whole or max(brief.slowdowns) > 1.1
+    if sum(share for _, share, _ in works) > 1.5:
+        assert min(max(brief.slowdowns), max(whole.slowdowns)) > 1.1
