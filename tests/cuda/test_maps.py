@@ -38,6 +38,26 @@ async def test_a_job_comes_back_on_other_devices(open_node: Node, stub: Stub) ->
     assert rank.ask("hash") == before
 
 
+@pytest.mark.parametrize("lost", [0, 2])
+async def test_a_job_whose_old_or_new_device_is_lost_stays_saved_until_that_is_back(
+    open_node: Node, stub: Stub, lost: int
+) -> None:
+    rank = stub.start("17", "0:2")
+    before = rank.ask("hash")
+    await open_node.saved("17", 0)
+    stub.set(lost=lost)
+    await open_node.backend._sight.look()
+
+    refused = await open_node.bring("17", 2)
+
+    assert refused.context is Context.SAVED
+    assert refused.error == f"device_lost: NVML does not find device {lost} any more"
+    stub.set(lost=-1)
+    await open_node.backend._sight.look()
+    assert (await open_node.bring("17", 2)).ok
+    assert rank.ask("hash") == before
+
+
 async def test_and_from_there_again_to_others(open_node: Node, stub: Stub) -> None:
     rank = stub.start("17", "0:2")
     before = rank.ask("hash")

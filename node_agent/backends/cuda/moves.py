@@ -266,6 +266,8 @@ class Moves:
         if not record.devices or record.devices == target.devices:
             return "", []
         places = {gpu.index: gpu for gpu in self._sight.gpus.values()}
+        if lost := {*record.devices, *target.devices} - places.keys():
+            return f"device_lost: NVML does not find device {', '.join(map(str, sorted(lost)))} any more", []
         old, new = ([places[index] for index in some] for some in (record.devices, target.devices))
         if self._no_map:
             return f"it was saved on other devices: {self._no_map}", []
