@@ -16,8 +16,8 @@ from slurm_interleave.orchestrator.pairing.rating import MOST, Candidate, Rater,
 _PIECE = 8  # jobs that are solved exactly at a time
 # Groups that are looked at with each one when two become one, by the number of jobs.
 _PAIRS, _REACH = 8_000, 8
-# Pieces that are tried again, and rehearsals for that, by the number of jobs.
-_TRIES, _MOST_TRIES = 30_000, 400
+# Pieces that are tried again, by the square of the number of jobs, and rehearsals for that, by the number.
+_TRIES, _MOST_TRIES = 3_000_000, 400
 _REHEARSALS, _MOST_REHEARSALS = 80_000, 2_000
 _NEAR = 1e-9
 
@@ -35,7 +35,7 @@ def choose(
     rehearsals = min(_MOST_REHEARSALS, _REHEARSALS // max(1, several))
     found: list[Verdict] = []
     for jobs in classes:
-        tries = min(_MOST_TRIES, _TRIES // len(jobs)) if rounds is None else rounds
+        tries = min(_MOST_TRIES, _TRIES // len(jobs) ** 2) if rounds is None else rounds
         found += _solve_class(jobs, rater, tries, rehearsals * len(jobs) // several)
     return found
 

@@ -127,7 +127,7 @@ class _Stage:
             at, who = asks[0]
             held, away, spread, buffered, snapshot, restore = own[who]
             move = 0.0 if last in (-1, who) else saving + restore
-            granted = (max(free, at)) + move
+            granted = (max(at, free)) + move
             held *= math.exp(spread * (normal() - spread / 2))
             away *= math.exp(spread * (normal() - spread / 2))
             free, last, busy, switching, saving = granted + held, who, busy + held, switching + move, snapshot

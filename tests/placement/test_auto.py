@@ -282,5 +282,5 @@ def test_a_file_of_profiles_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     found = known(tmp_path, [])
     (tmp_path / "profiles.json").write_text("{")
 
-    with pytest.raises(BadArgument, match="cannot be read"):
+    with pytest.raises(BadArgument, match="is no JSON"):
         found.look()
