@@ -18,7 +18,7 @@ import pytest
 
 from lab.processes import wait_until
 from slurm_interleave.node_agent.backends.cuda import helpers
-from slurm_interleave.node_agent.backends.cuda.helpers import Helper
+from slurm_interleave.node_agent.backends.cuda.helpers import Helper, Helpers
 from tests.stub_driver.stub import Stub
 
 SLEEPS = ["sleep", "1000"]
@@ -71,6 +71,8 @@ async def test_a_helper_that_is_left_alone_is_reaped_when_it_ends(
     started: list[int], tmp_path: Path, leave: Any
 ) -> None:
     with (tmp_path / "lock").open("w") as lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # what earlier tests have left
         warnings.simplefilter("error")
         await leave(lock.fileno())
         gc.collect()  # a Popen that is dropped while its process lives complains
@@ -78,6 +80,23 @@ async def test_a_helper_that_is_left_alone_is_reaped_when_it_ends(
     [pid] = started
     os.kill(pid, signal.SIGKILL)
 
+    assert await asyncio.to_thread(wait_until, partial(is_reaped, pid), 10)
+
+
+async def test_a_helper_whose_call_ends_after_the_agent_needs_none_any_more_ends_too(
+    started: list[int], tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    answers = f'read call; cat {go}; echo \'{{"code": 0, "value": 1}}\'; read call'
+    some = Helpers(["sh", "-c", answers], 2, tmp_path / "lock")
+    asking = asyncio.create_task(some.ask("lock", 30))
+
+    with await asyncio.to_thread(go.open, "w"):
+        await some.close()
+
+    assert await asking == (0, 1)
+    [pid] = started
     assert await asyncio.to_thread(wait_until, partial(is_reaped, pid), 10)
 
 

@@ -17,6 +17,7 @@ from tests.node_agent.fakes import (
     config,
     device_of,
     environment,
+    eventually,
     hook,
     running,
     start_job,
@@ -87,15 +88,18 @@ async def test_a_result_that_could_not_be_sent_follows_the_next_hello(
     folder: Path, orchestrator: FakeOrchestrator
 ) -> None:
     sim = SimConfig(directory=folder / "sim", memory_mib=8, snapshot_gib_s=0.02)
-    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)):
+    async with running(config(folder, orchestrator.address), sim, SimBackend("n1", sim)) as agent:
         await orchestrator.hears("hello")
         await start_job(folder)
         device_of(sim).empty(4 * MIB, np.uint8)
         orchestrator.operate("SNAPSHOT", "17", "1-1")
         await until(sim, Context.SAVING)
         await orchestrator.stop()
-        await until(sim, Context.SAVED)
 
+        async def is_saved() -> bool:
+            return agent._state.jobs["17"].context.state is Context.SAVED
+
+        await eventually(is_saved)
         await orchestrator.start()
         hello = await orchestrator.hears("hello")
         done = await orchestrator.hears("done")

@@ -109,7 +109,7 @@ class Hooks:
 
     world: World
 
-    def __init__(self, path: Path, verbs: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+    def __init__(self, path: Path, verbs: Mapping[str, Callable[[dict[str, Any]], Any]], **_who: Any) -> None:
         self._path, self._verbs = path, verbs
 
     async def __aenter__(self) -> Hooks:

@@ -176,6 +176,7 @@ class Helpers:
 
     async def close(self) -> None:
         """End those that rest; one in the middle of a call ends when that is over."""
+        self._warm = 0  # one that answers from now on does not rest
         idle, self._idle = self._idle, []
         await asyncio.gather(
             *(helper.kill() for helper in idle), *(helper.ended() for helper in self._released)
