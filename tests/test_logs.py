@@ -28,9 +28,8 @@ from slurm_interleave.client.core.logs import KeyValue
     ],
 )
 def test_what_a_job_says_is_one_word_without_control_characters(text: str) -> None:
-    record = logging.makeLogRecord(
-        {"msg": "snapshot.failed", "levelname": "INFO", "reason": text, "job": "17"}
-    )
+    record = logging.LogRecord("interleaved", logging.INFO, "", 0, "snapshot.failed", None, None)
+    vars(record).update(reason=text, job="17")
 
     line = KeyValue().format(record)
 

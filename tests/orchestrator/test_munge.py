@@ -124,10 +124,17 @@ async def test_the_credential_of_an_agent_is_good_for_its_own_node_alone(
     n1, moved = as_root(N1, munge_socket), as_root(N1, munge_socket)
     renamed = (moved[0], ("interleave-node", "n2"))
 
-    with pytest.raises(grpc.aio.AioRpcError, match="may not speak for node n2"):
-        await FakeAgent(guarded.address, "n2", n1).connect()
-    with pytest.raises(grpc.aio.AioRpcError, match="not made for this call of AgentLink/Connect"):
-        await FakeAgent(guarded.address, "n2", renamed).connect()
+    assert "may not speak for node n2" in await refused_link(guarded.address, n1)
+    assert "not made for this call of AgentLink/Connect" in await refused_link(guarded.address, renamed)
+
+
+async def refused_link(address: str, metadata: Any) -> str:
+    """Return why an agent is refused. Where that comes before its hello is written, gRPC does not say it."""
+    while True:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await FakeAgent(address, "n2", metadata).connect()
+        if caught.value.code() is not Code.INTERNAL:
+            return str(caught.value.details())
 
 
 @pytest.mark.slurm
