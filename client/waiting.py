@@ -129,7 +129,8 @@ class Shown(Waiting):
         """Nobody waits any more: leave the terminal as it was."""
         self._over.set()
         if self._thread is not None:
-            self._thread.join()
+            with contextlib.suppress(RuntimeError):  # an interrupt came before it had begun
+                self._thread.join()
             self._clear()
 
     def _watch(self) -> None:

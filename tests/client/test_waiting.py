@@ -7,6 +7,7 @@ import io
 import os
 import pty
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -160,3 +161,18 @@ def test_where_there_is_no_terminal_lines_come_by_themselves(monkeypatch: pytest
     watched.waiting.over()
 
     assert [line.partition(": ")[2] for line in watched.lines] == ["2 ahead", "1 ahead"]
+
+
+def test_an_interrupt_while_the_wait_begins_to_be_shown_comes_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(Shown)
+
+    def interrupted(_thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            watched.place(1)
+        watched.waiting.over()
