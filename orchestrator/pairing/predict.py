@@ -111,36 +111,25 @@ class _Stage:
         self._own = [_times(profile) for profile in profiles]
         self._asks = [(at, number) for number, at in enumerate(self._begun)]
         heapq.heapify(self._asks)
-        self._free, self._last, self._busy, self._switching, self._saving = 0.0, -1, 0.0, 0.0, 0.0
+        # When the pool is free, who had it last, for how long it was busy and switched, and its next saving.
+        self._now = (0.0, -1, 0.0, 0.0, 0.0)
 
     def play(self, end: float) -> None:
         """Let all have the turns that they ask for before *end*."""
-        free, last, busy, switching, saving = (
-            self._free,
-            self._last,
-            self._busy,
-            self._switching,
-            self._saving,
-        )
+        free, last, busy, switching, saving = self._now
         asks, own, ended, normal = self._asks, self._own, self._ended, self._normal
         while asks[0][0] < end:
             at, who = asks[0]
             held, away, spread, buffered, snapshot, restore = own[who]
             move = 0.0 if last in (-1, who) else saving + restore
-            granted = (max(at, free)) + move
+            granted = max(at, free) + move
             held *= math.exp(spread * (normal() - spread / 2))
             away *= math.exp(spread * (normal() - spread / 2))
             free, last, busy, switching, saving = granted + held, who, busy + held, switching + move, snapshot
             ended[who].append(free)
             ask = max(free, self._batch(who, granted, away)) if buffered else free + away
             heapq.heapreplace(asks, (ask, who))
-        self._free, self._last, self._busy, self._switching, self._saving = (
-            free,
-            last,
-            busy,
-            switching,
-            saving,
-        )
+        self._now = (free, last, busy, switching, saving)
 
     def _batch(self, who: int, granted: float, makes_s: float) -> float:
         """Return when the next batch of *who* is ready, who takes one when *granted*."""
@@ -156,8 +145,9 @@ class _Stage:
             max(1.0, _pace(begun, ends) / profile.period_s)
             for begun, ends, profile in zip(self._begun, self._ended, self._profiles, strict=True)
         )
-        passed = max(self._free, end)
-        return Forecast(slow, self._busy / passed, self._switching / passed)
+        free, _, busy, switching, _ = self._now
+        passed = max(free, end)
+        return Forecast(slow, busy / passed, switching / passed)
 
 
 def _times(profile: Profile) -> tuple[float, float, float, bool, float, float]:

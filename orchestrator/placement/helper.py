@@ -129,7 +129,8 @@ class PlacementHelper:
         todo: Todo,
     ) -> None:
         pending = waiting(jobs, book, await self._traits(jobs))
-        nodes = [node for node in self._fleet.nodes() if node.name not in lost]
+        connected = self._fleet.nodes()
+        nodes = [node for node in connected if node.name not in lost]
         memory = {node.name: node.host_bytes for node in nodes}
         groups = Groups(self._config.groups, sharers(jobs, time.time()), self._advice(), host_bytes=memory)
         groups.partners = await self._pairing.partners(groups, pending, book.values())
@@ -142,7 +143,6 @@ class PlacementHelper:
         await self._placing.do(todo)
         await self._split([p.job_id for p in made if p.job_id not in jobs], jobs)
         served = {array_of(placement.job_id) for placement in made}
-        connected = bool(self._fleet.nodes())
         short = await asyncio.to_thread(shortages, pending, nodes, lanes) if connected else {}
         refusals = {
             array_of(job.job_id): job.unmet or groups.refusal(job) or short.get(job.job_id, "")
