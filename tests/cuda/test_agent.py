@@ -100,6 +100,7 @@ async def test_what_keeps_a_job_from_being_saved_is_told_when_it_comes_to_be(
         monkeypatch.setattr(backend, "mps_runs", lambda: runs)
 
     async with running(replace(where, watch_s=0.05)):
+        await orchestrator.hears("hello")
         await start_job(folder, "17", devices=[0])
         at_first = await told("17")
         mps(True)

@@ -213,6 +213,7 @@ async def test_a_job_is_told_of_until_its_state_is_gone(
 ) -> None:
     backend = SlowDiscard()
     async with running(config(folder, orchestrator.address), sim, backend):
+        await orchestrator.hears("hello")  # a job that starts before it is told of in it
         await start_job(folder)
         await orchestrator.hears("started")
         end = asyncio.create_task(hook(folder, verb="job-end", job="17"))

@@ -157,6 +157,7 @@ async def test_a_job_whose_processes_were_saved_starts_with_a_token_of_its_own(
     settings = config(folder, orchestrator.address, image_dir=str(folder / "images"))
 
     async with running(settings, sim, SimBackend("n1", sim)):
+        await orchestrator.hears("hello")
         await start_job(folder, OURS)
         started, variables = await orchestrator.hears("started"), environment(folder, OURS)
 
