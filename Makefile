@@ -20,7 +20,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo lab test test-matrix test-here torch frameworks promtool bench gpu-check soak check lint types protos protos-check plugin packages clean
+.PHONY: demo lab test test-matrix test-here torch frameworks promtool criu bench gpu-check soak check lint types protos protos-check plugin packages clean
 
 demo: $(VENV)/.ready
 ifneq ($(SLURM),no)
@@ -39,7 +39,7 @@ test: $(VENV)/.ready
 	@deploy/lab/install-packages.sh --optional --databases
 	@deploy/lab/install-packages.sh --optional --browser
 	@if command -v slurmctld >/dev/null; then $(MAKE) --no-print-directory plugin; fi
-	@$(MAKE) --no-print-directory torch frameworks promtool
+	@$(MAKE) --no-print-directory torch frameworks promtool criu
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 # Each release is a Debian of its own, entered by chroot; all run side by side, and here what differs.
@@ -76,6 +76,13 @@ promtool:
 		timeout 60 apt-get download -qq prometheus 2>/dev/null && \
 		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; } || \
 		echo "promtool cannot be fetched: what it would check of tests/test_metrics.py is skipped"
+
+# Debian 12's own fails on new kernels; this one comes with its libraries, in a folder.
+criu:
+	@command -v criu >/dev/null || test -x build/criu/criu || \
+		timeout 180 deploy/lab/install-criu.sh build/criu >/dev/null 2>&1 || { \
+		rm -rf build/criu; \
+		echo "criu cannot be fetched: the tests of drains by a real criu are skipped"; }
 
 # Last come those that end with 1 where a goal is missed.
 bench: $(VENV)/.ready

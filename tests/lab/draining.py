@@ -6,13 +6,17 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 from lab import LocalLab
 from slurm_interleave.node_agent.criu import Criu, CriuFailed
 from tests.lab.commands import interleave
 
-CRIU = os.environ.get("INTERLEAVE_TEST_CRIU") or shutil.which("criu") or ""
+FETCHED = str(Path(__file__).parents[2] / "build/criu/criu")  # by `make criu`
+CRIU = os.environ.get("INTERLEAVE_TEST_CRIU") or shutil.which("criu") or shutil.which(FETCHED) or ""
 COUNTER = """
 import itertools, os, subprocess, sys, time
 from slurm_interleave.client import Interleaver
@@ -36,12 +40,38 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "criu needs root"
     if not CRIU:
-        return "criu is not installed (deploy/lab/install-criu.sh DIR, then INTERLEAVE_TEST_CRIU=DIR/criu)"
+        return "criu is not installed (make criu)"
     try:
         asyncio.run(Criu(CRIU, 10).check())
     except CriuFailed as error:
         return str(error)
-    return ""
+    return cannot_save()
+
+
+def cannot_save() -> str:
+    """Return why criu brings back no process here; its own check does not know all that is in the way."""
+    with tempfile.TemporaryDirectory() as folder:
+        sleeper = subprocess.Popen(
+            ["sleep", "1000"],
+            cwd="/",
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if said := failure(folder, "dump", "--tree", str(sleeper.pid)):
+            sleeper.kill()
+        sleeper.wait()  # a dump ends it
+        if not said and not (said := failure(folder, "restore", "--restore-detached")):
+            os.kill(sleeper.pid, signal.SIGKILL)
+    return said
+
+
+def failure(folder: str, *arguments: str) -> str:
+    command = [CRIU, *arguments, "--images-dir", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    said = (done.stdout + done.stderr).strip()[-200:]
+    return f"criu {arguments[0]} of a sleep fails on this machine: {said}" if done.returncode else ""
 
 
 NAME = f"drain-{os.getpid()}"  # its processes are found on the whole host
