@@ -51,6 +51,11 @@ async def left(lock: int) -> None:
     await helper.ended()
 
 
+async def left_at_once(lock: int) -> None:
+    """The same where the agent does not even wait a little."""
+    (await Helper.start(SLEEPS, lock)).release()
+
+
 async def cut_off(lock: int) -> None:
     """Be cancelled in the moment when a helper was started."""
 
@@ -66,7 +71,7 @@ async def cut_off(lock: int) -> None:
         asyncio.open_unix_connection = opened
 
 
-@pytest.mark.parametrize("leave", [left, cut_off])
+@pytest.mark.parametrize("leave", [left, left_at_once, cut_off])
 async def test_a_helper_that_is_left_alone_is_reaped_when_it_ends(
     started: list[int], tmp_path: Path, leave: Any
 ) -> None:

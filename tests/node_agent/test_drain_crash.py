@@ -28,8 +28,8 @@ from slurm_interleave.node_agent.state import Job, Request, State
 
 JOB = f"drain-crash-{os.getpid()}"
 _STOP = 'kill -STOP "$3" $(cat /proc/$3/task/$3/children); echo pages >"$6/pages-1.img"'
-# As in the real criu's: the tree stands still, and the dump goes on.
-CUT_SHORT = f'{_STOP}; touch "$BEGUN"; sleep 1000'
+# As in the real criu's: the tree stands still, and the dump goes on. No child has its words.
+CUT_SHORT = f'{_STOP}; mkfifo "$BEGUN.never"; exec 9<>"$BEGUN.never"; : >"$BEGUN"; read _ <&9'
 COMPLETE = _STOP
 KILLED = """
 import asyncio, os, sys

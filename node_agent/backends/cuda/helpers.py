@@ -95,21 +95,20 @@ class Helper:
 
     async def kill(self) -> None:
         """End it now, with what it runs. One that the kernel cannot end yet is left to it."""
-        self.release()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self.release()
         await self.ended()
 
     def release(self) -> None:
         """Need no more answers: it ends when its call does."""
         self._calls.close()
+        _reap(self._process)
 
     async def ended(self) -> None:
         """Wait a little for its end."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, _AFTER_END_S)
-        except subprocess.TimeoutExpired:
-            _reap(self._process)
 
 
 class Helpers:
