@@ -62,6 +62,7 @@ def slurm_job(job: Any) -> SlurmJob:
         ),
         limit_min=max(_number(job.time_limit), 0),
         ends=max(_number(job.end_time), 0),
+        uid=_number(job.user_id),
     )
 
 

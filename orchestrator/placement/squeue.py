@@ -64,6 +64,8 @@ class SlurmJob:
     """For how many minutes it may run; 0: without limit, or Slurm does not say."""
     ends: int = 0
     """When Slurm ends it at the latest, in seconds since 1970; 0 for one that waits."""
+    uid: int = -1
+    """Whose it is; -1 if Slurm does not say."""
 
     @property
     def name(self) -> str:
@@ -186,6 +188,7 @@ def _job(record: dict[str, Any]) -> SlurmJob:
         gres=_optional(record, "tres_per_node", _gres),
         limit_min=_limit(record.get("time_limit")),
         ends=max(_number(record.get("end_time")), 0),
+        uid=_number(record.get("user_id")),
     )
 
 

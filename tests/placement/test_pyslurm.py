@@ -31,6 +31,7 @@ HELD = {
     "max_nodes": 2,
     "gres_per_node": {"gres/ilva:g0": 1, "gres/ilva:g1": 1},
     "time_limit": 90,
+    "user_id": 1000,
 }
 
 
@@ -130,6 +131,7 @@ async def test_a_job_is_read_as_squeue_would_have_it(chosen: Gateway) -> None:
         pinned=("n1", "n2"),
         gres=frozenset({"ilva:g0:1", "ilva:g1:1"}),
         limit_min=90,
+        uid=1000,
     )
     assert job.held
     assert await chosen.slurm.job("17") == job

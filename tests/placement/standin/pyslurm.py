@@ -56,7 +56,7 @@ class Job(_Record):
         "array_tasks_waiting", "dependencies", "end_time", "excluded_nodes", "gres_per_node",
         "heterogeneous_id",
         "constraints", "id", "max_nodes", "name", "priority", "requeue_count", "required_nodes", "state",
-        "state_reason", "time_limit",
+        "state_reason", "time_limit", "user_id",
     )  # fmt: skip
 
     def __init__(self, job_id: int) -> None:
