@@ -34,6 +34,11 @@ class Sharer:
     hours: int = 0
     """For how long it may run from now on; 0: as long as it likes."""
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What partners have the same of, beside the number of devices."""
+        return self.role, self.gpu_type
+
 
 @dataclass(frozen=True)
 class Worth:
@@ -99,7 +104,7 @@ class Advice:
         classes: defaultdict[tuple[str, str], list[Candidate]] = defaultdict(list)
         for group, job in (*(("", job) for job in waiting), *seated.items()):
             if (candidate := self._candidate(job)) is not None:
-                classes[job.role, job.gpu_type].append(replace(candidate, group=group))
+                classes[job.kind].append(replace(candidate, group=group))
         order = {job.job_id: place for place, job in enumerate(waiting)}
         found: dict[str, str] = {}
         for candidates in classes.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,17 @@ class Groups:
         for node in placement.nodes:
             self._on_node[node].pop(placement.job_id, None)
 
+    def anew(self, book: Iterable[Placement]) -> Groups:
+        """Return the same with who is in the *book*, for another thread to ask."""
+        fresh = Groups(self.rules, self.jobs, replace(self.advice), self.partners, self.host_bytes)
+        for placement in book:
+            fresh.enter(placement)
+        return fresh
+
+    def members(self, name: str) -> list[str]:
+        """Return who is in a group."""
+        return list(self._members[name])
+
     def found(self) -> list[str]:
         """Return the groups with members that were found for them, in the order of opening."""
         return [name for name, members in self._members.items() if members and name.startswith(_AUTO)]
@@ -70,7 +81,10 @@ class Groups:
 
     def worth(self, job: Pending, place: Placement) -> Worth:
         """Return what becomes of *job* and the group that it would have *place* in."""
-        members = [*self._members[job.group], job.job_id]
+        return self.together([*self._members[job.group], job.job_id], place)
+
+    def together(self, members: Sequence[str], place: Placement) -> Worth:
+        """Return what becomes of *members* in one group that has *place*."""
         worth = self.advice.worth([self.sharer(name) for name in members])
         return worth if worth.why else Worth(worth.saved, self._too_large(members, place), worth.numbers)
 
@@ -114,7 +128,7 @@ class Groups:
         known = self.jobs.get(name) or self.jobs.get(name.partition("_")[0])
         return Sharer(name) if known is None else replace(known, job_id=name)
 
-    def _too_large(self, members: list[str], place: Placement) -> str:
+    def _too_large(self, members: Sequence[str], place: Placement) -> str:
         """Return on which node the saved state of all who take turns would not fit."""
         for node in place.nodes:
             room = self.host_bytes.get(node, 0)

@@ -23,6 +23,7 @@ from slurm_interleave.orchestrator.placement.admin_comment import (
 )
 from slurm_interleave.orchestrator.placement.audit import Audit
 from slurm_interleave.orchestrator.placement.config import PlacementConfig
+from slurm_interleave.orchestrator.placement.explain import Seen
 from slurm_interleave.orchestrator.placement.groups import Groups
 from slurm_interleave.orchestrator.placement.lost import AwayNodes, closed
 from slurm_interleave.orchestrator.placement.pairing import Pairing
@@ -61,6 +62,8 @@ class PlacementHelper:
         self._slurm, self._book, self._fleet, self._config = slurm, book, fleet, config
         self._members, self._over, self._advice = members, over, advice
         self._pairing = Pairing()
+        self.seen: Seen | None = None
+        """What the last round went by, to answer why."""
         self._nudged = asyncio.Event()
         self._reports = Reports()
         self._placing = Placing(slurm, book, fleet, self._reports)
@@ -131,8 +134,8 @@ class PlacementHelper:
         pending = waiting(jobs, book, await self._traits(jobs))
         connected = self._fleet.nodes()
         nodes = [node for node in connected if node.name not in lost]
-        memory = {node.name: node.host_bytes for node in nodes}
-        groups = Groups(self._config.groups, sharers(jobs, time.time()), self._advice(), host_bytes=memory)
+        memory, now = {node.name: node.host_bytes for node in nodes}, time.time()
+        groups = Groups(self._config.groups, sharers(jobs, now), self._advice(), host_bytes=memory)
         groups.partners = await self._pairing.partners(groups, pending, book.values())
         lanes = self._config.lanes
         made = await asyncio.to_thread(plan, pending, list(book.values()), nodes, lanes, groups, shut)
@@ -148,6 +151,8 @@ class PlacementHelper:
             array_of(job.job_id): job.unmet or groups.refusal(job) or short.get(job.job_id, "")
             for job in pending
         }
+        placed = (*book.values(), *made)
+        self.seen = Seen(now, jobs, pending, placed, nodes, lanes, shut, groups, refusals)
         unsaid = [
             (refusals[job_id], *jobs[job_id])
             for job_id in refusals.keys() - served

@@ -107,11 +107,11 @@ def plan(
     though for none of *closed*, where no job can start; and where *groups*, which is told of all who have a
     place, refuses it.
     """
-    table, groups, made = _Table(nodes, lanes, closed), groups or Groups(), list(book)
+    groups, made = groups or Groups(), list(book)
+    table, booked = Seats(made, nodes, lanes, closed), len(made)
     auto = Auto(groups, table.join_now)
-    booked = len(made)
     for placement in made:
-        _take(placement, table, groups)
+        groups.enter(placement)
     for jobs in _batches(pending):
         found = _seat(jobs, table, auto)
         if len(found) == len(jobs):
@@ -119,9 +119,7 @@ def plan(
         elif found:  # seats are only taken in a table: make it anew
             for placement in found:
                 groups.leave(placement)
-            table = _Table(nodes, lanes, closed)
-            for placement in made:
-                table.seat(placement)
+            table = Seats(made, nodes, lanes, closed)
             auto = Auto(groups, table.join_now)
     return made[booked:]
 
@@ -134,7 +132,7 @@ def _batches(pending: Iterable[Pending]) -> list[list[Pending]]:
     return list(batches.values())
 
 
-def _seat(jobs: Iterable[Pending], table: _Table, auto: Auto) -> list[Placement]:
+def _seat(jobs: Iterable[Pending], table: Seats, auto: Auto) -> list[Placement]:
     """Return the places of *jobs*, up to the first that finds none.
 
     No two components share a node: while Slurm looks when all can start together, it gives each whole nodes.
@@ -147,14 +145,10 @@ def _seat(jobs: Iterable[Pending], table: _Table, auto: Auto) -> list[Placement]
         place = next(filter(None, places), None)
         if place is None:
             break
-        _take(place, table, auto.groups)
+        table.seat(place)
+        auto.groups.enter(place)
         found.append(place)
     return found
-
-
-def _take(placement: Placement, table: _Table, groups: Groups) -> None:
-    table.seat(placement)
-    groups.enter(placement)
 
 
 class _Profile(NamedTuple):
@@ -167,10 +161,12 @@ class _Profile(NamedTuple):
     """How many devices of the node have an owner."""
 
 
-class _Table:
+class Seats:
     """Who sits where, as bit masks of device indices by node."""
 
-    def __init__(self, nodes: Sequence[Node], lanes: Sequence[Lane], closed: Set[str]) -> None:
+    def __init__(
+        self, taken: Iterable[Placement], nodes: Sequence[Node], lanes: Sequence[Lane], closed: Set[str]
+    ) -> None:
         self._lanes, self._closed = lanes, closed
         self._devices = {node.name: _mask(node.devices) for node in sorted(nodes, key=lambda n: n.name)}
         self._indices = sorted({device for node in nodes for device in node.devices})
@@ -183,6 +179,8 @@ class _Table:
         self._sets = defaultdict(Counter)
         self._hopeless: set[tuple[int, int]] = set()
         self.seated: set[str] = set()
+        for placement in taken:
+            self.seat(placement)
 
     def seat(self, placement: Placement) -> None:
         """Note that *placement* is taken."""
