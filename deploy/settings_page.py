@@ -38,7 +38,7 @@ SECTIONS: dict[str, tuple[type, str]] = {
         DeclaredGroup,
         "read by `interleaved` and agents; groups without Slurm ([how](without-slurm.md))",
     ),
-    "pairing": (PairingConfig, "read by `interleaved` and `interleave pair`"),
+    "pairing": (PairingConfig, "read by `interleaved`, and by `interleave pair` for the jobs of files"),
     "web": (WebConfig, "read by `interleaved`"),
     "agent": (AgentConfig, "read by `interleave-agent`; in paths %n is the node's name"),
     "cuda": (CudaConfig, "read by `interleave-agent`"),

@@ -45,6 +45,7 @@ from slurm_interleave.orchestrator.placement.slurm import SlurmCommands
 from slurm_interleave.orchestrator.retention import Retention
 from slurm_interleave.orchestrator.services.agent_link import AgentLinkService
 from slurm_interleave.orchestrator.services.interleave import InterleaveService
+from slurm_interleave.orchestrator.services.pairing import PairingService
 from slurm_interleave.orchestrator.services.ranks import RanksService
 from slurm_interleave.orchestrator.services.timeslice import TimeSliceService
 from slurm_interleave.orchestrator.web.config import WebConfig
@@ -142,6 +143,7 @@ class Orchestrator:
         own = self._service()(arbiter, gate, self.links, self._groups, audit)
         rpc.add_InterleaveServicer_to_server(own, ours)
         rpc.add_RanksServicer_to_server(RanksService(gate, arbiter.core.state), ours)
+        rpc.add_PairingServicer_to_server(PairingService(gate, self._helper), ours)
         agents = AgentLinkService(arbiter, gate, self.links, self.reservations, self._config.cluster)
         rpc.add_AgentLinkServicer_to_server(agents, ours)
         timeslice_rpc.add_TimeSliceOrchestratorServiceServicer_to_server(

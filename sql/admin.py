@@ -9,7 +9,6 @@ from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.sql import check, migrate, rows, slices
 from slurm_interleave.sql.engine import explained, name, open_engine
 from slurm_interleave.sql.slices import SliceFilter
-from slurm_interleave.sql.statements import all_rows
 
 
 class Database:
@@ -59,16 +58,6 @@ class Database:
         """Return the ended turns that *wanted* names, page by page."""
         self.require_head()
         return slices.pages(self._engine, wanted)
-
-    def members(self) -> list[tuple[rows.Member, list[rows.Part]]]:
-        """Return the jobs that take turns now, each with its parts."""
-        self.require_head()
-        with explained(self._engine), self._engine.connect() as db:
-            found, parts = all_rows(db, rows.Member), all_rows(db, rows.Part)
-        of: dict[rows.Key, list[rows.Part]] = {}
-        for part in parts:
-            of.setdefault(rows.Key(part.job_id, part.group), []).append(part)
-        return [(one, of.get(rows.Key(one.job_id, one.group), [])) for one in found if not one.over]
 
     def require_head(self) -> None:
         """Raise `ConfigError` if its schema is not this release's."""

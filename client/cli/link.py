@@ -35,6 +35,7 @@ class Orchestrator:
         self._config = config
         self._stub: Any = rpc.InterleaveStub(channel)
         self._pages: Any = rpc.PagesStub(channel)
+        self._pairing: Any = rpc.PairingStub(channel)
         self._token = environ.get("INTERLEAVE_TOKEN", "")
 
     def list_slices(self, request: pb.ListSlicesRequest) -> Iterator[pb.Slice]:
@@ -93,17 +94,17 @@ class Orchestrator:
     def open_page(self) -> pb.OpenPageReply:
         """Return a link to the orchestrator's web page. Raises `WrongState` where there is none."""
         request = pb.OpenPageRequest()
-        who = credentials(
-            Call("Pages/OpenPage", request), self._config.auth, self._config.munge_socket, self._token
-        )
-        try:
+        who = self._who("OpenPage", request, "Pages")
+        with _served("interleaved serves no web page here; an administrator can set [web] listen"):
             reply: pb.OpenPageReply = self._pages.OpenPage(request, metadata=who, timeout=TIMEOUT_S)
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise WrongState(
-                    "interleaved serves no web page here; an administrator can set [web] listen"
-                ) from None
-            raise
+        return reply
+
+    def explain_pairing(self, job_id: str = "") -> pb.ExplainReply:
+        """Return why placement puts *job_id*, or all, together with others or not. Raises `BadArgument`."""
+        request = pb.ExplainRequest(job_id=job_id)
+        who = self._who("Explain", request, "Pairing")
+        with _served("interleaved is of an earlier release, which explains no pairing; upgrade it"):
+            reply: pb.ExplainReply = self._pairing.Explain(request, metadata=who, timeout=TIMEOUT_S)
         return reply
 
     def _slice_pages(self, request: pb.ListSlicesRequest) -> Iterator[pb.SlicePage]:
@@ -138,9 +139,20 @@ class Orchestrator:
             timer.cancel()
         return page
 
-    def _who(self, method: str, request: Message) -> Metadata:
-        call = Call(f"Interleave/{method}", request)
+    def _who(self, method: str, request: Message, service: str = "Interleave") -> Metadata:
+        call = Call(f"{service}/{method}", request)
         return credentials(call, self._config.auth, self._config.munge_socket, self._token)
+
+
+@contextmanager
+def _served(why_not: str) -> Iterator[None]:
+    """Raise `WrongState` with *why_not* where the orchestrator does not know the call."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        raise WrongState(why_not) from None
 
 
 @contextmanager

@@ -342,6 +342,20 @@ class OpenPageReply(_message.Message):
     loopback: bool
     def __init__(self, url: _Optional[str] = ..., until: _Optional[float] = ..., loopback: bool = ...) -> None: ...
 
+class ExplainRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class ExplainReply(_message.Message):
+    __slots__ = ("lines", "at")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    at: float
+    def __init__(self, lines: _Optional[_Iterable[str]] = ..., at: _Optional[float] = ...) -> None: ...
+
 class ListSlicesRequest(_message.Message):
     __slots__ = ("job_ids", "users", "groups", "states", "start", "end", "accounts", "partitions", "nodes", "summed")
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]

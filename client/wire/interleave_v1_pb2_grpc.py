@@ -543,6 +543,71 @@ class Pages(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
 
+class PairingStub(object):
+    """Why placement puts jobs together, or not.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Explain = channel.unary_unary(
+                '/slurm_interleave.v1.Pairing/Explain',
+                request_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ExplainReply.FromString,
+                )
+
+
+class PairingServicer(object):
+    """Why placement puts jobs together, or not.
+    """
+
+    def Explain(self, request, context):
+        """Answers by what the last round of placement went by, as far as the caller may see the jobs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PairingServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ExplainRequest.FromString,
+                    response_serializer=slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ExplainReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'slurm_interleave.v1.Pairing', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Pairing(object):
+    """Why placement puts jobs together, or not.
+    """
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/slurm_interleave.v1.Pairing/Explain',
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ExplainRequest.SerializeToString,
+            slurm__interleave_dot_client_dot_wire_dot_interleave__v1__pb2.ExplainReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
 class JobAgentStub(object):
     """What a job asks its node's agent, at the job's own socket.
     """

@@ -6,13 +6,15 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from itertools import chain
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
+from slurm_interleave.client.cli.link import orchestrator
+from slurm_interleave.client.cli.query import source_options
+from slurm_interleave.client.cli.times import time_text
 from slurm_interleave.client.core.config import config_path, load_section
 from slurm_interleave.client.core.errors import BadArgument
 from slurm_interleave.orchestrator.db_command import database_of, database_options
@@ -29,16 +31,8 @@ from slurm_interleave.orchestrator.pairing.profile import (
     by_name,
     learn,
     parse,
-    workload_named,
 )
 from slurm_interleave.orchestrator.pairing.rating import Candidate, Rater, in_words
-
-# What no database says of a job that runs. Its type of devices is that of its group.
-_NOT_KNOWN = (
-    "a job stays in the group where it runs; not known of jobs that run, and left out of account: the time "
-    "that each has left (1 hour is taken) and what host memory its nodes have for saved state"
-)
-
 
 _NONE = (
     f"nothing is known of any workload yet: that takes {LEAST_TURNS} turns of it that are over; or declare "
@@ -100,7 +94,6 @@ def import_(config: str | None, database: str | None, file: Path) -> None:
 
 
 @click.command(short_help="Say which jobs should share devices.")
-@database_options
 @click.option("--explain", "job_id", metavar="JOB", help="Rate each partner of JOB, in numbers.")
 @click.option("--jobs", "file", type=click.Path(path_type=Path), help="Jobs of a file, not the live ones.")
 @click.option(
@@ -108,81 +101,49 @@ def import_(config: str | None, database: str | None, file: Path) -> None:
     type=click.Path(path_type=Path),
     help="What jobs of a file do that share samplers and trainers.",
 )
+@source_options
 def pair(
-    config: str | None, database: str | None, job_id: str | None, file: Path | None, pools: Path | None
+    config: str | None, address: str | None, job_id: str | None, file: Path | None, pools: Path | None
 ) -> None:
-    """Say which jobs should share devices: of those that take turns now, or of a file."""
-    rules = _config(config).rules
+    """Say which jobs should share devices: of those that are placed or wait, or of a file.
+
+    Of live jobs interleaved itself answers, by what it goes by when it places them: what is known of their
+    workloads, the hours that --time leaves them, the host memory of the nodes. You learn of your own jobs
+    and of those in a group with one of them; operators learn of all.
+    """
     if pools is not None:
-        lines = in_lines(parse_pools(read_json(pools)), rules.epsilon)
+        lines = in_lines(parse_pools(read_json(pools)), _config(config).rules.epsilon)
+    elif file is not None:
+        jobs, rater = _jobs_of(read_json(file)), Rater(_config(config).rules)
+        lines = _groups(jobs, rater) if job_id is None else _explained(job_id, jobs, rater)
     else:
-        jobs, unknown = _candidates(config, database, file)
-        rater = Rater(rules)
-        lines = _groups(jobs, rater) if job_id is None else _explained(job_id, jobs, unknown, rater)
-        said = [] if file else [_NOT_KNOWN] if jobs or unknown else ["no job takes turns now"]
-        lines = chain(lines, map(_unmeasured, unknown.items()), said)
+        lines = _live(config, address, job_id)
     for line in lines:
         click.echo(line)
+
+
+def _live(config: str | None, address: str | None, job_id: str | None) -> Iterator[str]:
+    with orchestrator(config, address) as link:
+        told = link.explain_pairing(job_id or "")
+    yield from told.lines or ["no job has a place or waits for one"]
+    yield f"by what placement saw at {time_text(told.at)}"
 
 
 def _groups(jobs: Sequence[Candidate], rater: Rater) -> Iterator[str]:
     told = choose(jobs, rater)
     yield from map(in_words, told)
-    grouped = {(member.job_id, member.group) for verdict in told for member in verdict.members}
+    grouped = {member.job_id for verdict in told for member in verdict.members}
     for job in jobs:
-        if (job.job_id, job.group) not in grouped:
+        if job.job_id not in grouped:
             told_of = f"nobody to gain from in its group {job.group}" if job.group else "alone"
             yield f"{job.job_id} ({job.profile.name}): {told_of}"
 
 
-def _explained(
-    job_id: str, jobs: Sequence[Candidate], unknown: Mapping[str, str], rater: Rater
-) -> Iterator[str]:
-    mine = [job for job in jobs if job.job_id == job_id]
-    if not mine:
-        raise BadArgument(_not_known(job_id, unknown))
-    for each in mine:  # of its groups, as of trainer and samplers
-        yield from map(in_words, explain(each, jobs, rater))
-
-
-def _unmeasured(job: tuple[str, str]) -> str:
-    return f"{job[0]} ({job[1]}): not measured yet; runs alone for some steps, or declare a profile"
-
-
-def _not_known(job_id: str, unknown: Mapping[str, str]) -> str:
-    if job_id in unknown:
-        return (
-            f"job {job_id}: nothing is known of workload {unknown[job_id]} yet; let it run alone for some "
-            "steps, or declare it with: interleave profile import FILE"
-        )
-    return f"job {job_id} takes no turns now; name one that does, or give its numbers with --jobs FILE"
-
-
-def _candidates(
-    config: str | None, database: str | None, file: Path | None
-) -> tuple[list[Candidate], dict[str, str]]:
-    """Return the jobs to choose from, and the workloads of those of which nothing is known."""
-    if file is not None:
-        return _jobs_of(read_json(file)), {}
-    known = by_name(_profiles(config, database))
-    found, unknown = [], {}
-    with database_of(config, database) as opened:
-        for member, parts in opened.members():
-            devices = max((len(part.devices) for part in parts), default=1)
-            nodes = max(1, len(parts))
-            job = member.name or member.job_id
-            name = workload_named(member.profile, member.account, job, member.role, nodes, devices)
-            if name in known:
-                profile = replace(known[name], nodes=nodes, devices=devices)
-                slower = member.max_slowdown / 100 if member.max_slowdown >= 0 else None
-                found.append(
-                    Candidate(
-                        member.job_id, profile, account=member.account, epsilon=slower, group=member.group
-                    )
-                )
-            else:
-                unknown[member.job_id] = name
-    return found, unknown
+def _explained(job_id: str, jobs: Sequence[Candidate], rater: Rater) -> Iterator[str]:
+    mine = next((job for job in jobs if job.job_id == job_id), None)
+    if mine is None:
+        raise BadArgument(f"job {job_id} is not among `jobs` of the file")
+    yield from map(in_words, explain(mine, jobs, rater))
 
 
 def _jobs_of(data: Any) -> list[Candidate]:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
 from slurm_interleave.orchestrator.json_file import read_json
@@ -23,7 +24,9 @@ from slurm_interleave.orchestrator.pairing.profile import (
     workload_of,
 )
 from slurm_interleave.sql.rows import Slice
-from slurm_interleave.sql.slices import SliceFilter
+
+if TYPE_CHECKING:
+    from slurm_interleave.sql.slices import SliceFilter
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
@@ -93,6 +96,8 @@ class Known:
             self.advice = Advice(profiles, self._config.rules, self._config.measure_first)
 
     def _new(self, now: float) -> Iterator[Sequence[Slice]]:
+        from slurm_interleave.sql.slices import SliceFilter  # `interleave pair` comes here without SQLAlchemy
+
         if self._seen:
             return self._slices(SliceFilter(start=self._seen))
         return self._newest(now - HORIZON_S, _TURNS, _TURNS * WORKLOADS)

@@ -18,7 +18,7 @@ from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
 PAGE = 3
 
 
-class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
+class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer, rpc.PairingServicer):
     """Answers with *slices* and *reply*, or with *refusal*; remembers what it was asked."""
 
     def __init__(
@@ -34,6 +34,7 @@ class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
         self.discarded: list[pb.ContextStatus] = []
         self.contexts: list[pb.ContextStatus] = []
         self.page = pb.OpenPageReply()
+        self.explanation: pb.ExplainReply | None = None
         self.drained: list[pb.DrainUpdate] = []
         self.news: queue.Queue[pb.WatchUpdate | None] = queue.Queue()  # None ends a stream
         self.goes_on: threading.Event | None = None  # awaited after the first page of slices
@@ -87,6 +88,10 @@ class GivenOrchestrator(rpc.InterleaveServicer, rpc.PagesServicer):
         self._note(request, context)
         return self.page
 
+    def Explain(self, request: pb.ExplainRequest, context: grpc.ServicerContext) -> pb.ExplainReply:
+        self._note(request, context)
+        return self.explanation or pb.ExplainReply()
+
     def _note(self, request: Any, context: grpc.ServicerContext) -> None:
         self.requests.append(request)
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
@@ -103,6 +108,8 @@ def served(orchestrator: GivenOrchestrator, address: str = "127.0.0.1:0") -> Ite
     rpc.add_InterleaveServicer_to_server(orchestrator, server)  # type: ignore[no-untyped-call]
     if orchestrator.page.url:
         rpc.add_PagesServicer_to_server(orchestrator, server)  # type: ignore[no-untyped-call]
+    if orchestrator.explanation is not None:
+        rpc.add_PairingServicer_to_server(orchestrator, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port(address)
     server.start()
     try:

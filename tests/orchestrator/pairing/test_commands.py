@@ -1,20 +1,24 @@
-"""`interleave profile` and `interleave pair`, on a database that an orchestrator left."""
+"""`interleave profile`, on a database that an orchestrator left, and `interleave pair`."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.core.states import SliceState
-from slurm_interleave.sql.rows import Member, Part, Slice
+from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.store import Store, row_id
+from tests.cli.server import GivenOrchestrator, served
 
 Call = Callable[..., tuple[int, str, str]]
 LIGHT = {"name": "light", "period_s": 400, "held_s": 100, "snapshot_s": 1, "restore_s": 1}
@@ -39,13 +43,11 @@ def call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     url = f"sqlite:///{tmp_path}/site.db"
     config = tmp_path / "interleave.toml"
     config.write_text(
-        f'[orchestrator]\ndatabase = "{url}"\n[pairing]\nprofiles = "{tmp_path}/kept/profiles.json"\n'
+        f'[orchestrator]\ndatabase = "{url}"\n[client]\nauth = "none"\n'
+        f'[pairing]\nprofiles = "{tmp_path}/kept/profiles.json"\n'
     )
     store = Store(url)
     rows: list[Any] = [turn(n + 1, time.time(), "math") for n in range(6)]
-    for job, name, group in (("7", "math", "g"), ("8", "math", "g"), ("9", "new", "g"), ("10", "math", "h")):
-        member = Member(job, group, account="ml", name=name, nodes=("n1",))
-        rows += [member, Part(job, group, "n1", "a", (0,))]
     store.record({row_id(row): row for row in rows}, 0)
     store.close()
 
@@ -82,66 +84,61 @@ def test_what_was_exported_can_be_imported_and_what_was_learned_comes_first(
     assert " 7.0 s" not in shown
 
 
-def test_pair_puts_live_jobs_together_and_says_whose_workload_is_not_known(call: Call) -> None:
-    status, out, _ = call("pair")
+@pytest.mark.parametrize(
+    ("arguments", "job_id", "lines"),
+    [
+        (["pair"], "", ["group g: 7 (a) + 8 (b): saves 1.0 devices; duty 90%", "9 (c) waits for a place"]),
+        (["pair", "--explain", "7"], "7", ["group h: 10 (d) + 7 (a): no: together they need too much"]),
+        (["pair"], "", []),
+    ],
+)
+def test_of_live_jobs_the_orchestrator_is_asked_and_it_is_said_as_of_when(
+    call: Call, arguments: list[str], job_id: str, lines: list[str]
+) -> None:
+    given = GivenOrchestrator()
+    given.explanation = pb.ExplainReply(lines=lines, at=1.75e9)
+    with served(given) as address:
+        status, out, err = call(*arguments, "--address", address)
 
-    assert status == 0
-    assert "7 (ml/math/-/1x1) + 8 (ml/math/-/1x1): saves" in out
-    assert "9 (ml/new/-/1x1): not measured yet" in out
-
-
-def test_pair_explains_the_partners_of_a_job_in_numbers(call: Call) -> None:
-    status, out, _ = call("pair", "--explain", "7")
-
-    assert status == 0
-    assert "slowdown" in out
-
-
-def test_live_jobs_stay_in_their_groups(call: Call) -> None:
-    out = call("pair")[1].splitlines()
-    told = call("pair", "--explain", "10")[1].splitlines()
-
-    assert not [line for line in out if "10 (" in line and "saves" in line]
-    assert "10 (ml/math/-/1x1): nobody to gain from in its group h" in out
-    assert [line.partition(": no: ")[2] for line in told[:2]] == [
-        "jobs 10 and 7 run in groups h and g already",
-        "jobs 10 and 8 run in groups h and g already",
-    ]
+    assert (status, err) == (0, "")
+    *told, when = out.splitlines()
+    assert told == (lines or ["no job has a place or waits for one"])
+    assert when.startswith("by what placement saw at 2025-06-15T")
+    assert given.requests == [pb.ExplainRequest(job_id=job_id)]
 
 
-def test_pair_says_what_it_does_not_know_of_live_jobs_and_only_of_them(call: Call, tmp_path: Path) -> None:
-    file = tmp_path / "jobs.json"
-    file.write_text(json.dumps({"profiles": [LIGHT], "jobs": [{"job_id": "1", "profile": "light"}]}))
+def test_on_a_login_node_that_has_the_client_alone_it_is_asked_too(tmp_path: Path) -> None:
+    config = tmp_path / "interleave.toml"
+    config.write_text('[client]\nauth = "none"\n')
+    given = GivenOrchestrator()
+    given.explanation = pb.ExplainReply(lines=["group g: 7 (a): alone"], at=1.75e9)
+    absent = "sqlalchemy", "alembic", "grpc_health", "h11", "prometheus_client"
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
+    code += "from slurm_interleave.client.cli.interleave import main; sys.exit(main())"
+    with served(given) as address:
+        argv = [sys.executable, "-c", code, "pair", "--address", address, "--config", str(config)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
 
-    for arguments in (["pair"], ["pair", "--explain", "7"]):
-        last = call(*arguments)[1].splitlines()[-1]
-        assert "not known of jobs that run" in last
-        assert "time that each has left" in last
-        assert "host memory" in last
-    assert call("pair", "--jobs", str(file))[1] == "1 (light): alone\n"
-
-
-def test_a_job_with_two_groups_is_explained_in_both(call: Call, tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/site.db")
-    rows: list[Any] = []
-    for job, group in (("7", "h"), ("11", "h")):
-        member = Member(job, group, account="ml", name="math", nodes=("n1",))
-        rows += [member, Part(job, group, "n1", "a", (1,))]
-    store.record({row_id(row): row for row in rows}, 0)
-    store.close()
-
-    out = call("pair", "--explain", "7")[1]
-
-    for partner in ("8", "11"):
-        assert re.search(rf"^(7 .*\+ {partner} |{partner} .*\+ 7 ).*: saves", out, re.MULTILINE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("group g: 7 (a): alone\n")
 
 
-@pytest.mark.parametrize(("job", "why"), [("9", "nothing is known"), ("77", "takes no turns")])
-def test_pair_cannot_explain_a_job_of_which_nothing_is_known(call: Call, job: str, why: str) -> None:
-    status, _, err = call("pair", "--explain", job)
+def test_an_orchestrator_that_cannot_say_or_refuses_is_one_line(call: Call) -> None:
+    older, refusing = GivenOrchestrator(), GivenOrchestrator()
+    refusing.explanation = pb.ExplainReply()
+    refusing.refusal = (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "job 77 has no place and waits for none",
+        "BadArgument",
+    )
+    said = []
+    for given in (older, refusing):
+        with served(given) as address:
+            said.append(call("pair", "--explain", "77", "--address", address))
 
-    assert status == 1
-    assert why in err
+    assert [(status, out) for status, out, _ in said] == [(1, ""), (1, "")]
+    assert said[0][2].endswith("is of an earlier release, which explains no pairing; upgrade it\n")
+    assert said[1][2] == "interleave: error: job 77 has no place and waits for none\n"
 
 
 def test_pair_takes_jobs_of_a_file(call: Call, tmp_path: Path) -> None:
@@ -221,19 +218,20 @@ def test_a_rule_that_cannot_be_is_refused(call: Call, tmp_path: Path) -> None:
     with (tmp_path / "interleave.toml").open("a") as config:
         config.write("members = 1\n")
 
-    status, _, err = call("pair")
+    jobs = tmp_path / "jobs.json"
+    jobs.write_text(json.dumps({"profiles": [], "jobs": []}))
+
+    status, _, err = call("pair", "--jobs", str(jobs))
 
     assert status == 1
     assert "members 1" in err
 
 
-def test_of_a_site_without_jobs_that_is_said_in_place_of_what_is_not_known_of_them(
-    call: Call, tmp_path: Path
-) -> None:
+def test_of_a_site_without_turns_it_is_said_what_that_takes(call: Call, tmp_path: Path) -> None:
     empty = f"sqlite:///{tmp_path}/empty.db"
     Store(empty).close()
 
-    assert call("pair", "--database", empty) == (0, "no job takes turns now\n", "")
     status, out, err = call("profile", "show", "--database", empty)
+
     assert (status, len(out.splitlines())) == (0, 1)
     assert "takes 5 turns of it" in err
