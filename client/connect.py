@@ -32,8 +32,9 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # How long one try may take, not the time between tries: a host with a lot to do says hello late.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.enable_http_proxy", 0),
     # The status of ten thousand members on many nodes is more than the 4 MiB that gRPC takes by itself.
     ("grpc.max_receive_message_length", 64 << 20),

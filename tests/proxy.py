@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 class Proxy:
     """Passes bytes between its own port of loopback and *target*."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, late_s: float) -> None:
         self._target = target
+        self._late_s = late_s
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Event()
@@ -50,6 +51,7 @@ class Proxy:
 
     async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
         with contextlib.suppress(ConnectionError):
+            await asyncio.sleep(self._late_s if answers else 0)
             while data := await source.read(65_536):
                 if answers:
                     await self._passing.wait()
@@ -59,9 +61,9 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def proxy(target: int) -> AsyncIterator[Proxy]:
-    """A running proxy to a port of loopback."""
-    running = Proxy(target)
+async def proxy(target: int, late_s: float = 0) -> AsyncIterator[Proxy]:
+    """A running proxy to a port of loopback, whose first word comes so late, as of a busy host."""
+    running = Proxy(target, late_s)
     server = await asyncio.start_server(running.serve, "127.0.0.1", 0)
     running.port = server.sockets[0].getsockname()[1]
     try:
