@@ -55,13 +55,15 @@ class PoolsForecast:
 def two_pools(jobs: Sequence[TwoPools]) -> PoolsForecast:
     """Return what a group on two pools does at best.
 
-    The sampler does all r + y and its handovers, the trainer all t + y and its; no job is faster than alone.
+    The sampler does all r + y and its handovers, the trainer all t + y and its; each job waits for its own.
     """
-    switches = sum(job.switch_s for job in jobs) if len(jobs) > 1 else 0.0
+    switches = [job.switch_s if len(jobs) > 1 else 0.0 for job in jobs]
     sampler = sum(job.rollout_s + job.sync_s for job in jobs)
     trainer = sum(job.train_s + job.sync_s for job in jobs)
     alone = [job.rollout_s + job.train_s + job.sync_s for job in jobs]
-    period = max(sampler + switches, trainer + switches, *alone)
+    period = max(
+        sampler + sum(switches), trainer + sum(switches), *map(sum, zip(alone, switches, strict=True))
+    )
     return PoolsForecast(period, tuple(period / one for one in alone), sampler / period, trainer / period)
 
 

@@ -194,9 +194,9 @@ def test_pair_says_what_becomes_of_jobs_on_two_pools(call: Call, tmp_path: Path)
     status, out, _ = call("pair", "--pools", str(file))
 
     assert status == 0
-    assert "a step of each in 340.4 s at least; duty of the samplers 71%, of the trainers 55%" in out
+    assert "a step of each in 341.4 s at least; duty of the samplers 71%, of the trainers 55%" in out
     assert "long: 1.00 times as long as alone\n" in out
-    assert "short: 3.88 times as long as alone: no: it may take 1.10" in out
+    assert "short: 3.89 times as long as alone: no: it may take 1.10" in out
 
 
 @pytest.mark.parametrize(

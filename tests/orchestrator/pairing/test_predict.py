@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -151,6 +153,25 @@ def test_no_group_on_two_pools_is_faster_than_the_formula(
     assert max(history.finished.values()) >= least * STEPS - begins - 1e-6
 
 
+@pytest.mark.parametrize(
+    ("jobs", "period_s", "duties"),
+    [
+        (((200, 50, 4, 3), (180, 60, 2, 5)), 200 + 4 + 180 + 2 + 3 + 5, (386, 116)),  # the samplers
+        (((50, 200, 4, 3), (60, 180, 2, 5)), 200 + 4 + 180 + 2 + 3 + 5, (116, 386)),  # the trainers
+        (((300, 100, 4, 3), (20, 30, 1, 5)), 300 + 100 + 4 + 3, (325, 135)),  # the longest job
+        (((300, 100, 4, 3),), 300 + 100 + 4, (304, 104)),  # nobody moves its context
+    ],
+)
+def test_a_group_on_two_pools_has_the_period_of_what_is_fully_used(
+    jobs: tuple[tuple[float, float, float, float], ...], period_s: float, duties: tuple[float, float]
+) -> None:
+    found = predict.two_pools([predict.TwoPools(*job) for job in jobs])
+
+    assert found.period_s == period_s
+    assert found.slowdowns == tuple(period_s / (r + t + y) for r, t, y, _ in jobs)
+    assert (found.sampler_duty, found.trainer_duty) == tuple(held / period_s for held in duties)
+
+
 def alternate(names: Iterable[str]) -> bool:
     return all(before != after for before, after in pairwise(names))
 
@@ -171,6 +192,51 @@ def test_a_rehearsal_says_what_the_core_will_do(jobs: list[Sync]) -> None:
         yields = [t.yielded for t in history.turns if t.job == f"job-{number}" and t.yielded <= end]
         pace = (yields[-1] - yields[5]) / (len(yields) - 6) / work.period_s
         assert abs(forecast.slowdowns[number] / max(1.0, pace) - 1) < 0.06
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(
+    st.lists(
+        st.tuples(
+            st.builds(
+                Workload,
+                st.just("w"),
+                st.floats(20, 800),
+                st.floats(20, 300),
+                staleness=st.sampled_from((0, 8)),
+            ),
+            st.builds(Cost, st.floats(0, 40), st.floats(0, 40)),
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_without_chance_a_rehearsal_does_what_the_core_does(jobs: list[Sync]) -> None:
+    group, dice = [profile(job) for job in jobs], random.Random(1)  # noqa: S311 - as the rehearsal begins
+    begins = [1000 + dice.random() * own.period_s for own in group]
+    made = [
+        job_of(work, f"{n}", PLACES, 200, cost=cost, start_s=begins[n] - work.period_s + _asks_before(work))
+        for n, (work, cost) in enumerate(jobs)
+    ]
+    turns = World(made, Rules()).run().turns
+    end = min(max(turn.yielded for turn in turns if turn.job == f"{n}") for n in range(len(jobs)))
+
+    forecast = predict.rehearse(group, turns=int((end - 1000) * sum(1 / own.period_s for own in group)))
+
+    seen = sorted((turn for turn in turns if turn.yielded <= end), key=lambda turn: turn.granted)
+    for n, own in enumerate(group):
+        ends = [turn.yielded for turn in seen if turn.job == f"{n}"]
+        pace = (ends[-1] - ends[0]) / (len(ends) - 1) / own.period_s
+        assert forecast.slowdowns[n] >= 1
+        assert forecast.slowdowns[n] == pytest.approx(max(1.0, pace), rel=0.01)
+    moves = sum(turn.granted - max(before.yielded, turn.asked) for before, turn in pairwise(seen))
+    assert forecast.duty == pytest.approx(duty(seen, (1000, end)), rel=0.02)
+    assert forecast.switch_share == pytest.approx(moves / (end - 1000), rel=0.02)
+
+
+def _asks_before(work: Workload) -> float:
+    """Return how long before the end of its first step a job asks for the first time."""
+    return 0.0 if work.staleness else work.held_s
 
 
 @settings(max_examples=60, deadline=None)
