@@ -22,6 +22,7 @@ from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.pairing.choice import choose, explain
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import declared
+from slurm_interleave.orchestrator.pairing.moves import Moves
 from slurm_interleave.orchestrator.pairing.pools import in_lines, parse_pools
 from slurm_interleave.orchestrator.pairing.profile import (
     HORIZON_S,
@@ -181,7 +182,7 @@ def _profiles(config: str | None, database: str | None) -> list[Profile]:
     now = time.time()
     with database_of(config, database) as opened:
         rows = (row for page in opened.slices(SliceFilter(start=now - HORIZON_S)) for row in page)
-        learned = by_name(learn(rows, now))
+        learned = by_name(learn(map(Moves().own, rows), now))
     return list(by_name({**_kept(config), **learned}.values()).values())
 
 

@@ -15,6 +15,7 @@ from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
 from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.pairing.advice import Advice
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
+from slurm_interleave.orchestrator.pairing.moves import Moves
 from slurm_interleave.orchestrator.pairing.profile import (
     HORIZON_S,
     Profile,
@@ -61,6 +62,7 @@ class Known:
     ) -> None:
         self._slices, self._newest, self._config, self._clock = slices, newest, config, clock
         self.advice = Advice(rules=config.rules, measure_first=config.measure_first)
+        self._moves = Moves()
         self._turns: dict[str, deque[Slice]] = {}  # who had the newest turn stands last
         self._changed: set[str] = set()  # have turns that nothing was learned from yet
         self._learned: dict[str, Profile] = {}
@@ -103,7 +105,7 @@ class Known:
         return self._newest(now - HORIZON_S, _TURNS, _TURNS * WORKLOADS)
 
     def _take(self, row: Slice) -> None:
-        name = workload_of(row)
+        name, row = workload_of(row), self._moves.own(row)
         turns = self._turns.pop(name, None) or deque(maxlen=_TURNS)
         if turns:
             last = turns[-1]

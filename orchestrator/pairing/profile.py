@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -89,7 +88,10 @@ def workload_named(profile: str, account: str, name: str, role: str, nodes: int,
 
 
 def learn(rows: Iterable[Slice], now: float) -> list[Profile]:
-    """Return the profile of each workload that has enough turns; *now* in seconds since the Unix epoch."""
+    """Return the profile of each workload that has enough turns; *now* in seconds since the Unix epoch.
+
+    Each of *rows* tells of its own context what it tells of moves: see `Moves`.
+    """
     found: dict[str, list[Slice]] = {}
     for row in _whole(rows):
         found.setdefault(workload_of(row), []).append(row)
@@ -138,18 +140,18 @@ def _learned(name: str, rows: Sequence[Slice], now: float) -> Profile | None:
         return None
     held = sum(phase.times * phase.held_s for phase in phases)
     away = sum(
-        phase.times * _away([row for row in named[phase.name] if id(row) in chosen], now) for phase in phases
+        phase.times * _usual(((row.off_s, row) for row in named[phase.name] if id(row) in chosen), now)
+        for phase in phases
     )
-    moved = [row for row in rows if row.switched]
     return Profile(
         name,
         period_s=held + away,
         held_s=held,
         spread=min(1.0, math.hypot(*(phase.times * phase.held_s * phase.spread for phase in phases)) / held),
-        buffered=_median([row.off_s for row in rows if row.off_s > 0]) <= _AT_ONCE * held,
-        snapshot_s=_median([row.snapshot_s for row in moved if row.snapshot_s]),
-        restore_s=_median([row.restore_s for row in moved if row.restore_s]),
-        context_bytes=int(_median([row.switch_bytes / 2 / max(1, len(row.nodes)) for row in moved])),
+        buffered=_usual(((row.off_s, row) for row in rows), now) <= _AT_ONCE * held,
+        snapshot_s=_usual(((row.snapshot_s, row) for row in rows), now),
+        restore_s=_usual(((row.restore_s, row) for row in rows), now),
+        context_bytes=int(_usual(((row.switch_bytes / max(1, len(row.nodes)), row) for row in rows), now)),
         nodes=max(1, len(rows[-1].nodes)),
         devices=_devices(rows[-1]),
         turns=sum(map(sum, weights.values())),
@@ -172,9 +174,10 @@ def _is_alone(row: Slice) -> bool:
     return bool(row.share) and row.share >= len(row.devices) - 1e-6
 
 
-def _away(rows: Sequence[Slice], now: float) -> float:
-    """Return how long the job leaves its devices alone before such a turn, without waits."""
-    return median([row.off_s for row in rows], [_weight(row.ended, now) for row in rows]) if rows else 0.0
+def _usual(told: Iterable[tuple[float, Slice]], now: float) -> float:
+    """Return the median of what turns tell, the newer ones more; one that tells 0 does not say."""
+    known = [(value, _weight(row.ended, now)) for value, row in told if value > 0]
+    return median([value for value, _ in known], [weight for _, weight in known]) if known else 0.0
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -185,10 +188,6 @@ def _spread(values: Sequence[float]) -> float:
 
 def _weight(at: float, now: float) -> float:
     return float(0.5 ** (max(0.0, now - at) / HALF_LIFE_S))
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values) if values else 0.0
 
 
 def median(values: Sequence[float], weights: Sequence[float]) -> float:

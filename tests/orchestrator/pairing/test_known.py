@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +15,7 @@ from slurm_interleave.client.core.states import SliceState
 from slurm_interleave.orchestrator.pairing import known
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
 from slurm_interleave.orchestrator.pairing.known import WORKLOADS, Known
-from slurm_interleave.orchestrator.pairing.profile import Profile, workload_of
+from slurm_interleave.orchestrator.pairing.profile import Profile, as_text, workload_of
 from slurm_interleave.sql.rows import Slice
 from slurm_interleave.sql.slices import SliceFilter
 from slurm_interleave.sql.store import Store, row_id
@@ -35,14 +36,14 @@ def turns(name: str, count: int = 5, first: float = NOW - 9000) -> list[Slice]:
 class Database:
     """Ended turns, and the names of the workloads that are learned from them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: PairingConfig | None = None) -> None:
         self.rows: list[Slice] = []
         self.fails = False
         self.learned: list[set[str]] = []
         self.known = Known(
             self._slices,
             lambda start, _each, _most: self._slices(SliceFilter(start=start)),
-            PairingConfig(profiles=str(folder / "none")),
+            config or PairingConfig(profiles=str(folder / "none")),
             lambda: NOW,
         )
 
@@ -133,3 +134,63 @@ def test_after_a_start_the_turns_that_the_command_shows_are_known(tmp_path: Path
         store.record({row_id(row): row for row in later}, later[-1].epoch)
         found.look()
         assert found.advice.profiles.keys() == named("old", "new", "later")
+
+
+def test_what_was_learned_comes_before_what_is_declared_and_that_before_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "profiles.json"
+    declared = [Profile(named("a").pop(), 100, 50), Profile("other", 100, 50)]
+    kept.write_text(json.dumps({"profiles": as_text(declared)}))
+    database = Database(tmp_path, PairingConfig(profiles=str(kept)))
+
+    database.known.look()
+    assert database.known.advice.profiles == {one.name: one for one in declared}
+    database.rows += turns("a")
+    database.known.look()
+
+    profiles = database.known.advice.profiles
+    assert profiles["other"] == declared[1]
+    assert profiles[declared[0].name].held_s == 9
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_the_rules_of_the_site_hold_before_anything_is_learned_and_after(tmp_path: Path, looks: int) -> None:
+    none = str(tmp_path / "none")
+    site = PairingConfig(epsilon=0.5, members=3, share=("ml+art",), measure_first=False, profiles=none)
+    database = Database(tmp_path, site)
+    database.rows += turns("a")
+
+    for _ in range(looks):
+        database.known.look()
+
+    advice = database.known.advice
+    assert (advice.rules.epsilon, advice.rules.members, advice.measure_first) == (0.5, 3, False)
+    assert [advice.rules.may_share("ml", other) for other in ("art", "physics")] == [True, False]
+    assert Database(tmp_path).known.advice.measure_first
+
+
+def test_of_a_workload_the_newest_200_turns_count(database: Database) -> None:
+    database.look(*turns("a", count=150))
+    database.look(*(replace(row, ended=row.granted + 5) for row in turns("a", 150, first=NOW - 5000)))
+
+    # Of 300 a hundred are forgotten: 50 of 9 s are left beside 150 of 5 s.
+    [found] = database.known.advice.profiles.values()
+    assert found.turns == pytest.approx(200, rel=0.01)
+    assert found.held_s == 5
+
+
+def test_what_moves_take_is_learned_of_the_job_whose_context_was_moved(database: Database) -> None:
+    rows = []
+    for number in range(12):
+        at = NOW - 9000 + 100 * number
+        name, snapshot_s, restore_s = (("heavy", 1.0, 5.0), ("light", 12.0, 0.5))[number % 2]
+        first = number < 2
+        size = (0, 40)[number % 2] if first else 44
+        moved = {"snapshot_s": snapshot_s * (number > 0), "restore_s": restore_s * (not first)}
+        times = {"requested": at, "granted": at, "ended": at + 50}
+        rows.append(replace(TURN, job_id=name, name=name, switch_bytes=size, **times, **moved))
+
+    database.look(*rows)
+
+    found = database.known.advice.profiles
+    costs = [(one.snapshot_s, one.restore_s, one.context_bytes) for _, one in sorted(found.items())]
+    assert costs == [(12, 5, 40), (1, 0.5, 4)]
