@@ -106,7 +106,7 @@ def _sacct_jobs(path: Path, phases: str | None, cost: Cost | None) -> list[Job]:
     if found.left_out:
         why = ", ".join(f"{number} {reason}" for reason, number in found.left_out.items())
         click.echo(f"{path}: {found.left_out.total()} lines left out: {why}", err=True)
-    return declared_jobs(found.jobs, cost)
+    return declared_jobs(found.jobs)
 
 
 def _as_json(results: dict[str, Figures]) -> str:

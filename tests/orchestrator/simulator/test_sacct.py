@@ -15,7 +15,7 @@ from slurm_interleave.orchestrator.simulator.workloads import Workload
 
 
 def read(text: str) -> FromSacct:
-    return from_sacct(text, Workload("w", 300, 120), Cost(1, 1))
+    return from_sacct(text, Workload("w", 300, 120), Cost(2, 1))
 
 
 def test_jobs_of_sacct_take_as_many_steps_as_their_time_held() -> None:
@@ -24,6 +24,17 @@ def test_jobs_of_sacct_take_as_many_steps_as_their_time_held() -> None:
     assert [(job.name, job.steps, job.devices) for job in found.jobs] == [("1.a", 85, 8), ("2.b", 71, 8)]
     first, second = declared_jobs(found.jobs)
     assert first.pools == second.pools
+
+
+def test_two_at_a_time_with_as_many_devices_share_them_in_the_order_of_the_list() -> None:
+    sizes = (8, 4, 8, 8, 4, 8, 8)
+    found = read("".join(f"{n}|x|900|gres/gpu={size}\n" for n, size in enumerate(sizes)))
+
+    together: dict[object, list[str]] = {}
+    for job in declared_jobs(found.jobs):
+        together.setdefault(job.pools["trainer"].nodes, []).append(job.name.partition(".")[0])
+        assert job.cost == Cost(2, 1)
+    assert sorted(together.values()) == [["0", "2"], ["1", "4"], ["3", "5"], ["6"]]
 
 
 @pytest.mark.parametrize(

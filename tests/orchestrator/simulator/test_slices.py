@@ -54,6 +54,18 @@ def test_own_turns_replayed_come_to_their_own_times() -> None:
     ]
 
 
+def test_slices_may_come_in_any_order_and_so_may_their_devices() -> None:
+    mixed = [
+        *SWITCHED[:2],
+        turn("17", 131, 211, 296, snapshot_s=10, restore_s=5, devices=BOTH[::-1]),
+        SWITCHED[3],
+    ]
+
+    runs = [World(jobs_in(report(*rows)), Rules(policy="fifo")).run() for rows in (SWITCHED, mixed[::-1])]
+
+    assert runs[0].turns == runs[1].turns
+
+
 def test_pools_are_the_devices_that_the_turns_were_on() -> None:
     [job, *_] = jobs_in(report(*SWITCHED))
 

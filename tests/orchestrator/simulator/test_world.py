@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_interleave.client.core.errors import Deadlock
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.simulator.figures import figures
-from slurm_interleave.orchestrator.simulator.program import Acquire, Cost, Job, Place, Program, alone
+from slurm_interleave.orchestrator.simulator.program import Acquire, Cost, Job, Place, Program, Until, alone
 from slurm_interleave.orchestrator.simulator.workloads import SAMPLER, TRAINER, Workload, job_of
 from slurm_interleave.orchestrator.simulator.world import World
 
@@ -82,6 +83,19 @@ def test_a_job_that_ends_without_a_yield_leaves_its_devices_to_the_next() -> Non
     jobs = [Job(name, PLACES, program) for name in ("a", "b")]
 
     assert set(World(jobs, Rules()).run().finished) == {"a", "b"}
+
+
+def test_jobs_that_would_wait_for_each_other_for_ever_end_the_simulation() -> None:
+    def crossed(first: str, second: str) -> Program:
+        now = yield Acquire(first)
+        yield Until(now + 10)
+        yield Acquire(second)
+
+    orders = {"a": (TRAINER, SAMPLER), "b": (SAMPLER, TRAINER)}
+    jobs = [Job(name, PLACES, lambda _now, order=order: crossed(*order)) for name, order in orders.items()]
+
+    with pytest.raises(Deadlock, match=r"job b would wait for ever: .* held by job a"):
+        World(jobs, Rules()).run()
 
 
 def test_alone_a_job_neither_waits_nor_moves() -> None:
