@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,3 +196,27 @@ def test_what_moves_take_is_learned_of_the_job_whose_context_was_moved(database:
     found = database.known.advice.profiles
     costs = [(one.snapshot_s, one.restore_s, one.context_bytes) for _, one in sorted(found.items())]
     assert costs == [(12, 5, 40), (1, 0.5, 4)]
+
+
+async def test_what_cannot_be_read_is_logged_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(known, "EVERY_S", 0.0)
+    loop, looks, again = asyncio.get_running_loop(), itertools.count(), asyncio.Event()
+
+    def newest(*_: object) -> Iterator[Sequence[Slice]]:
+        if next(looks) == 0:
+            raise DatabaseFailed("away")
+        loop.call_soon_threadsafe(again.set)
+        yield turns("a")
+
+    found = Known(
+        lambda _wanted: iter(()), newest, PairingConfig(profiles=str(tmp_path / "none")), lambda: NOW
+    )
+    learning = asyncio.create_task(found.run())
+    await again.wait()
+    learning.cancel()
+    with suppress(asyncio.CancelledError):
+        await learning
+
+    assert [vars(record)["error"] for record in caplog.records if record.msg == "profiles.failed"] == ["away"]
