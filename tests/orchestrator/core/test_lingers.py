@@ -238,3 +238,44 @@ def test_who_waits_for_a_last_holder_that_comes_back_at_once_waits_no_longer_tha
         bench.wake(min(wake.at for wake in bench.wakes))
 
     assert bench.now <= yielded + Learned.grace * 8
+
+
+def test_a_waiter_that_ages_meanwhile_waits_for_the_last_holder_no_longer() -> None:
+    bench = jobs(Rules(policy="least-switching", ageing_s=20, linger_s=60), "A", "B")
+    for _ in range(4):
+        bench.now += 10
+        bench.yield_("A")
+        bench.now += 10
+        bench.acquire("A")
+    bench.acquire("B")
+    asked = bench.now
+    bench.now += 15
+    bench.yield_("A")  # it is back in 10 s
+    assert not bench.operations
+
+    bench.wake(asked + 20)
+
+    assert [order.job_id for order in bench.operations] == ["A"]
+
+
+@pytest.mark.parametrize(("away_s", "waited_for"), [(2.0, True), (50.0, False)])
+def test_of_several_last_holders_all_must_be_back_soon_to_be_waited_for(
+    away_s: float, waited_for: bool
+) -> None:
+    bench = Turns(Rules(policy="least-switching", linger_s=5))
+    bench.join("soon", devices=(0,))
+    bench.join("late", devices=(1,))
+    bench.join("wide", devices=(0, 1))
+    for name, break_s in (("soon", 2.0), ("late", away_s)):
+        for _ in range(5):
+            bench.acquire(name)
+            bench.now += 1
+            bench.yield_(name)
+            bench.now += break_s
+        bench.acquire(name)
+    bench.acquire("wide")
+
+    for name in ("soon", "late"):
+        bench.yield_(name)
+
+    assert (not bench.operations) == waited_for

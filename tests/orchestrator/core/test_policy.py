@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
-from slurm_interleave.orchestrator.core.policy import POLICIES
+from slurm_interleave.orchestrator.core.policy import POLICIES, FairShare
 from slurm_interleave.orchestrator.core.rules import Rules
 from tests.orchestrator.core.bench import Bench, granted, report
 from tests.orchestrator.core.turns import Turns, jobs
@@ -113,6 +113,24 @@ def test_by_fair_share_the_account_that_held_less_goes_first() -> None:
     bench.acquire("D")
 
     assert next_after(bench, "B") == "D"
+
+
+def test_by_fair_share_all_that_an_account_held_adds_up_and_fades() -> None:
+    policy = FairShare(half_life_s=100)
+
+    def order() -> str:
+        return "".join(sorted("xyz-", key=policy.weight))
+
+    policy.held("x", 60, 0)
+    policy.held("y", 50, 0)
+    policy.held("z", 0, 0)
+    assert order() in ("z-yx", "-zyx")
+    policy.held("y", 50, 0)
+    assert order() in ("z-xy", "-zxy")
+    policy.held("z", 20, 200)  # by then 15 of the 60 are left, and 25 of the 100
+    assert order() == "-xzy"
+    policy.held("x", 12, 300)  # 7.5 and 12, beside 10 and 12.5
+    assert order() == "-zyx"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from slurm_interleave.client.core.states import Context
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.sql.rows import Key
@@ -28,6 +30,16 @@ def test_with_eager_always_it_is_saved_at_once() -> None:
     bench.settle()
 
     assert context_of(bench, "A") is Context.SAVED
+
+
+def test_with_eager_always_the_context_of_a_job_without_partners_stays() -> None:
+    bench = jobs(Rules(eager="always"), "A")
+    bench.join("elsewhere", devices=(1,))
+
+    bench.yield_("A")
+    bench.settle()
+
+    assert context_of(bench, "A") is Context.RESIDENT
 
 
 def test_a_job_that_comes_back_while_it_is_saved_gets_its_context_again() -> None:
@@ -82,8 +94,9 @@ def jobs_without_turns(rules: Rules, *names: str) -> Turns:
     return bench
 
 
-def test_jobs_that_take_turns_are_saved_ahead_once_that_is_known() -> None:
-    bench = jobs_without_turns(Rules(eager="learned"), "A", "B")
+@pytest.mark.parametrize("rules", [Rules(eager="learned"), Rules(policy="learned")])
+def test_jobs_that_take_turns_are_saved_ahead_once_that_is_known(rules: Rules) -> None:
+    bench = jobs_without_turns(rules, "A", "B")
 
     alternate(bench, *"ABABA")
 
