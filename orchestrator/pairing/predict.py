@@ -89,6 +89,7 @@ def rehearse(profiles: Sequence[Profile], bearable: Sequence[float] = (), turns:
     It is the arithmetic of turns alone, a hundred times as fast as the simulator, against which it is tested.
     Where one is slowed down by plainly more than is *bearable*, if given, it ends early and is less exact.
     """
+    profiles = [profile.turn for profile in profiles]
     slowest = max(profile.period_s for profile in profiles)
     horizon = max(_STEPS * slowest, turns / sum(1 / profile.period_s for profile in profiles))
     stage = _Stage(profiles)

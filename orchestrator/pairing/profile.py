@@ -75,6 +75,19 @@ class Profile:
         """Return what it takes to save its context and bring it back."""
         return self.snapshot_s + self.restore_s
 
+    @property
+    def turns_of_step(self) -> float:
+        """Return how many turns a step has."""
+        return sum(phase.times for phase in self.phases) or 1.0
+
+    @cached_property
+    def turn(self) -> Profile:
+        """Return this with steps of one turn each, as long as its turns are on average."""
+        if self.turns_of_step == 1:
+            return self
+        held_s, period_s = self.held_s / self.turns_of_step, self.period_s / self.turns_of_step
+        return replace(self, held_s=held_s, period_s=period_s, phases=())
+
 
 def workload_of(row: Slice) -> str:
     """Return the name under which turns are learned: the user's, or account, name, role and devices."""
@@ -161,8 +174,8 @@ def _learned(name: str, rows: Sequence[Slice], now: float) -> Profile | None:
 
 def _phase(name: str, turns: Sequence[Slice], weights: Sequence[float], steps: float) -> Phase:
     holds = [row.ended - row.granted for row in turns]
-    held = median(holds, weights)
-    return Phase(name, held, min(_spread(holds) / held, 1.0), sum(weights) / steps)
+    held = _median(holds, weights)
+    return Phase(name, held, min(_spread(holds, weights) / held, 1.0), sum(weights) / steps)
 
 
 def _is_alone(row: Slice) -> bool:
@@ -177,23 +190,26 @@ def _is_alone(row: Slice) -> bool:
 def _usual(told: Iterable[tuple[float, Slice]], now: float) -> float:
     """Return the median of what turns tell, the newer ones more; one that tells 0 does not say."""
     known = [(value, _weight(row.ended, now)) for value, row in told if value > 0]
-    return median([value for value, _ in known], [weight for _, weight in known]) if known else 0.0
+    return _median([value for value, _ in known], [weight for _, weight in known]) if known else 0.0
 
 
-def _spread(values: Sequence[float]) -> float:
+def _spread(values: Sequence[float], weights: Sequence[float]) -> float:
     """Return the standard deviation as the middle two thirds have it: a rare long step changes nothing."""
-    ordered = sorted(values)
-    return (ordered[int(0.84 * (len(ordered) - 1))] - ordered[int(0.16 * (len(ordered) - 1))]) / 2
+    return (_below(0.84, values, weights) - _below(0.16, values, weights)) / 2
 
 
 def _weight(at: float, now: float) -> float:
     return float(0.5 ** (max(0.0, now - at) / HALF_LIFE_S))
 
 
-def median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the value below which half of the weight lies."""
+def _median(values: Sequence[float], weights: Sequence[float]) -> float:
+    return _below(0.5, values, weights)
+
+
+def _below(part: float, values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the value up to which *part* of the weight lies."""
     ordered = sorted(zip(values, weights, strict=True))
-    left = sum(weights) / 2
+    left = part * sum(weights)
     for value, weight in ordered:
         left -= weight
         if left <= 0:

@@ -126,7 +126,7 @@ class Rater:
         Who asks at any time finds another in the middle of its hold for b / P of the time. Jobs whose steps
         fall into step wait less, and those with batches in stock lose nothing.
         """
-        profiles = [member.profile for member in members]
+        profiles = [member.profile.turn for member in members]
         waits = sum(profile.held_s * profile.share / 2 for profile in profiles)
         saves = sum(profile.snapshot_s for profile in profiles)
         for member, profile in zip(members, profiles, strict=True):
@@ -145,10 +145,11 @@ class Rater:
                 f"job {member.job_id} leaves its devices alone for {away:.1f} s of each step: "
                 "nothing to share"
             )
-        if profile.switch_s >= away and not profile.buffered:
+        moves_s = profile.turns_of_step * profile.switch_s
+        if moves_s >= away and not profile.buffered:
             return (
                 f"job {member.job_id} leaves its devices alone for {away:.1f} s of each step, "
-                f"and moving its context takes {profile.switch_s:.1f} s"
+                f"and moving its context takes {moves_s:.1f} s"
             )
         return ""
 

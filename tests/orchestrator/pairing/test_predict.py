@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from slurm_interleave.orchestrator.core.policy import POLICIES
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.pairing import predict
+from slurm_interleave.orchestrator.pairing import profile as profiles
 from slurm_interleave.orchestrator.pairing.profile import Profile
 from slurm_interleave.orchestrator.simulator.figures import duty, together
 from slurm_interleave.orchestrator.simulator.program import Cost, Place
@@ -232,6 +233,30 @@ def test_without_chance_a_rehearsal_does_what_the_core_does(jobs: list[Sync]) ->
     moves = sum(turn.granted - max(before.yielded, turn.asked) for before, turn in pairwise(seen))
     assert forecast.duty == pytest.approx(duty(seen, (1000, end)), rel=0.02)
     assert forecast.switch_share == pytest.approx(moves / (end - 1000), rel=0.02)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.floats(40, 200), st.floats(10, 80), costs), min_size=2, max_size=2
+    )
+)
+def test_a_step_of_several_turns_moves_its_context_for_each(
+    steps: list[tuple[int, float, float, Cost]],
+) -> None:
+    # The turns of a step are alike, so that each may as well be a step of its own.
+    group = [
+        Profile(
+            f"{n}", count * (away + held), count * held, 0.0, False, cost.snapshot_s, cost.restore_s,
+            phases=tuple(profiles.Phase(f"{turn}", held) for turn in range(count)) if count > 1 else (),
+        )
+        for n, (count, away, held, cost) in enumerate(steps)
+    ]  # fmt: skip
+    single = [profile((Workload("w", away, held), cost)) for _, away, held, cost in steps]
+
+    several, one = predict.rehearse(group), predict.rehearse(single)
+    assert several.slowdowns == pytest.approx(one.slowdowns)
+    assert (several.duty, several.switch_share) == pytest.approx((one.duty, one.switch_share))
 
 
 def _asks_before(work: Workload) -> float:

@@ -72,11 +72,12 @@ def test_old_turns_count_less_in_all_that_is_learned() -> None:
     then = NOW - 4 * HALF_LIFE_S
     old = [replace(turn(n, off=1.0), ended=then, granted=then - 50) for n in range(30)]
     moved = {"snapshot_s": 2, "restore_s": 1, "switch_bytes": 8}
-    new = [turn(n, held=150, off=300.0, **moved) for n in range(30, 40)]
+    new = [turn(n, held=150 + n % 2, off=300.0, **moved) for n in range(30, 60)]
 
     [found] = learn(old + new, NOW)
 
     assert (found.held_s, found.period_s, found.buffered) == (150, 450, False)
+    assert found.spread < 0.01
     assert (found.snapshot_s, found.restore_s, found.context_bytes) == (2, 1, 4)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_interleave.orchestrator.pairing.choice import choose
-from slurm_interleave.orchestrator.pairing.profile import Profile
+from slurm_interleave.orchestrator.pairing.profile import Phase, Profile
 from slurm_interleave.orchestrator.pairing.rating import Candidate, PairingRules, Rater, in_words
 
 GIB = 2**30
@@ -92,6 +92,16 @@ def test_a_job_with_batches_in_stock_may_move_its_context_for_longer_than_it_is_
 
     assert "moving its context takes 60.0 s" in Rater().alone(replace(A, profile=costly))
     assert Rater().alone(replace(A, profile=replace(costly, buffered=True))) == ""
+
+
+def test_a_context_is_moved_for_each_turn_of_a_step() -> None:
+    costly = replace(LIGHT, snapshot_s=70, restore_s=40, phases=(Phase("rollout", 50), Phase("train", 50)))
+    thrice = replace(costly, phases=(Phase("micro", 30, times=2.0), Phase("train", 40)))
+
+    assert Rater().alone(replace(A, profile=costly)) == ""
+    assert "for 300.0 s of each step, and moving its context takes 330.0 s" in Rater().alone(
+        replace(A, profile=thrice)
+    )
 
 
 def test_who_bears_little_is_not_refused_for_what_is_kept_in_reserve() -> None:
