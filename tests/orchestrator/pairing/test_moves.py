@@ -52,6 +52,10 @@ def test_each_job_is_told_its_own_snapshot_and_bytes(order: str) -> None:
     assert own(told(order)) == {job: COSTS[job] for job in set(order)}
 
 
+def test_who_is_not_known_is_told_what_is_left_beside_one_that_is() -> None:
+    assert own(told("ABAC", begins="C"))["C"] == (0.0, 2.0, 20)
+
+
 def test_what_is_saved_ahead_tells_the_bytes_of_who_comes_back() -> None:
     found = own(told("ABABAB", saved_ahead="AB", begins="AB"))
 
@@ -62,8 +66,19 @@ def test_where_nothing_tells_two_jobs_apart_each_has_half_of_the_bytes() -> None
     assert own(told("ABAB", begins="AB")) == {"A": (12.0, 5.0, 27), "B": (1.0, 0.5, 27)}
 
 
+STAYED = replace(TURN, job_id="A", switched=False)
+
+
 def test_a_job_that_keeps_its_devices_keeps_what_is_known_of_it() -> None:
-    assert own([*told("ABA"), replace(TURN, job_id="A", switched=False)])["A"] == (0.0, 0.0, 49)
+    assert own([*told("ABA"), STAYED, STAYED])["A"] == (0.0, 0.0, 49)
+
+
+def test_who_had_no_turn_while_ten_thousand_others_had_is_forgotten() -> None:
+    def others(count: int) -> list[Slice]:
+        return [replace(TURN, job_id=str(number), devices=("n2/0",)) for number in range(count)]
+
+    assert own([*told("ABA"), *others(9_990), STAYED])["A"] == (0.0, 0.0, 49)
+    assert own([*told("ABA"), *others(10_010), STAYED])["A"] == (0.0, 0.0, 0)
 
 
 def test_other_devices_say_nothing_of_a_job() -> None:
