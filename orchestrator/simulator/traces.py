@@ -42,8 +42,8 @@ class Declared(Workload):
     spread: float = 0.05
 
 
-def jobs_in(trace: Any, *, cost: Cost | None = None, limit: int = 0) -> list[Job]:
-    """Return the jobs of a trace; *cost*: of every move, in place of the trace's; *limit*: so many at most.
+def jobs_in(trace: Any, *, cost: Cost | None = None) -> list[Job]:
+    """Return the jobs of a trace; *cost*: of every move, in place of the trace's.
 
     Raises `BadArgument` where the trace cannot be read.
     """
@@ -51,17 +51,15 @@ def jobs_in(trace: Any, *, cost: Cost | None = None, limit: int = 0) -> list[Job
         raise BadArgument("a trace is one JSON object, with `jobs`, `slices` or `timesliced`")
     if "timesliced" in trace:
         mode = str(_table(trace.get("meta", {}), "meta").get("mode", ""))
-        jobs = jobs_of(holds_of(trace), asynchronous="async" in mode, cost=cost)
-    elif "slices" in trace:
+        return jobs_of(holds_of(trace), asynchronous="async" in mode, cost=cost)
+    if "slices" in trace:
         holds = holds_in(_list(trace["slices"], "slices"))
-        jobs = jobs_of(holds, places_of(holds), cost=cost) if holds else []
-    elif "jobs" in trace:
-        jobs = declared_jobs([_declared(entry) for entry in _list(trace["jobs"], "jobs")], cost)
-    else:
-        raise BadArgument(
-            "a trace has `jobs` (declared), `slices` (of sinterleave --json) or `timesliced` (recorded)"
-        )
-    return jobs[:limit] if limit else jobs
+        return jobs_of(holds, places_of(holds), cost=cost) if holds else []
+    if "jobs" in trace:
+        return declared_jobs([_declared(entry) for entry in _list(trace["jobs"], "jobs")], cost)
+    raise BadArgument(
+        "a trace has `jobs` (declared), `slices` (of sinterleave --json) or `timesliced` (recorded)"
+    )
 
 
 def declared_jobs(entries: Iterable[Declared], cost: Cost | None = None) -> list[Job]:
