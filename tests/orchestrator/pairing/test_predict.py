@@ -264,6 +264,22 @@ def _asks_before(work: Workload) -> float:
     return 0.0 if work.staleness else work.held_s
 
 
+@pytest.mark.parametrize("train_s", [150.0, 180.0])
+def test_a_rehearsal_varies_as_jobs_do_that_chance_keeps_from_falling_into_step(train_s: float) -> None:
+    job = (Workload("w", 200, train_s), Cost(1, 1))
+
+    turns = run([job, job], spread=0.3, steps=600).turns
+    forecast = predict.rehearse([profile(job, 0.3)] * 2, turns=4000)
+
+    passed = min(max(turn.yielded for turn in turns if turn.job == name) for name in ("job-0", "job-1"))
+    paces = [
+        passed / sum(t.job == name and t.yielded <= passed for t in turns) for name in ("job-0", "job-1")
+    ]
+    seen = sum(paces) / 2 / job[0].period_s
+    assert seen > 1.08
+    assert sum(forecast.slowdowns) / 2 == pytest.approx(seen, abs=0.02)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(50, 900), st.floats(0.05, 0.9), st.booleans()), min_size=2, max_size=4))
 def test_a_rehearsal_ends_early_only_where_one_is_slowed_down_too_much(
