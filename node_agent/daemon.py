@@ -87,7 +87,7 @@ def _raise_descriptor_limit() -> None:
 async def _serve(
     config: AgentConfig, sim: SimConfig, cuda: CudaConfig, groups: Mapping[str, DeclaredGroup]
 ) -> None:
-    state = State(config.state_dir)
+    state = State(config.state_dir, config.run_dir / "agent.json")
     agent = Agent(config, sim, backend_of(config, sim, cuda, state), state, groups)
     await until_stopped(agent.run())
 

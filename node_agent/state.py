@@ -7,11 +7,7 @@ is on the path of a handover, where one short write costs a tenth of a new file.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
@@ -23,11 +19,12 @@ from slurm_interleave.client.sim.processes import Process
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.endpoints import Endpoints
 from slurm_interleave.node_agent.job_processes import Owner
+from slurm_interleave.node_agent.state_file import StateFile
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _JOURNAL_LINES = 10_000
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TODO = "make room there, or make it writable; it is written by itself then"
 
 
 @dataclass(frozen=True)
@@ -102,17 +99,15 @@ class Job:
 class State:
     """Jobs and reservations, in memory and on disk."""
 
-    def __init__(self, directory: Path) -> None:
-        """Read what *directory* holds of this boot. Raises `ConfigError` if it cannot be used."""
+    def __init__(self, directory: Path, spare: Path | None = None) -> None:
+        """Read what was kept in this boot in *directory*, or in the file *spare* where that took nothing.
+
+        Raises `ConfigError` if *directory* cannot be used.
+        """
         self.jobs: dict[str, Job] = {}
         self.reservations: dict[str, Reservation] = {}
-        self._path = directory / "agent.json"
-        self._journal = directory / "agent.journal"
-        self._series = 0  # of the file; lines of the journal that belong to another are older than it
-        self._journaled = 0
-        self._appending: int | None = None  # the open journal
-        self._unwritten = False  # what is in memory is newer than what is on disk
-        self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+        self._file = StateFile(directory, spare)
+        self._unwritten = False  # what is in memory is newer than what is in *directory*
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._read()
@@ -130,11 +125,11 @@ class State:
             self.save()
             return
         try:
-            self._append(job)
-        except OSError as error:
-            self._put_off(error)
+            self._file.append({"job": job.job_id, "attempt": job.attempt, "context": vars(job.context)})
+        except OSError:
+            self.save()
             return
-        if self._journaled >= _JOURNAL_LINES:
+        if self._file.lines >= _JOURNAL_LINES:
             self.save()
 
     def save_moved(self, job: Job, copy: str, size: int) -> None:
@@ -148,70 +143,39 @@ class State:
     def save(self) -> None:
         """Write all of it, at once or not at all.
 
-        A disk that takes nothing stops no job: it is logged once, and the next save tries again.
+        A disk that takes nothing stops no job: it is logged once, all is kept in the second place, and the
+        next save tries again.
         """
+        stored = {"jobs": list(self.jobs.values()), "reservations": list(self.reservations.values())}
+        kept: Path | str = self._file.spare or ""
         try:
-            self._write()
+            refused = self._file.write(stored)
         except OSError as error:
-            self._put_off(error)
-        else:
-            self._unwritten = False
+            refused, kept = error, ""
+        if refused is not None and not self._unwritten:
+            path = self._file.path
+            log.error(
+                "state.unwritten",
+                extra={"path": path, "reason": str(refused), "kept": kept or "nowhere", "todo": _TODO},
+            )
+        elif refused is None and self._unwritten:
+            log.info("state.written", extra={"path": self._file.path})
+        self._unwritten = refused is not None
 
-    def _put_off(self, error: OSError) -> None:
-        if not self._unwritten:
-            log.error("state.unwritten", extra={"path": self._path, "reason": str(error)})
-        self._unwritten = True
-
-    def _append(self, job: Job) -> None:
-        line: dict[str, Any] = {"series": self._series, "job": job.job_id, "attempt": job.attempt}
-        line["context"] = vars(job.context)
-        if self._appending is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._appending = os.open(self._journal, flags, 0o600)
-        text = json.dumps(line).encode() + b"\n"
-        if os.write(self._appending, text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._journaled += 1
-
-    def _write(self) -> None:
-        stored = {
-            "series": self._series + 1,
-            "boot": self._boot,
-            "jobs": list(self.jobs.values()),
-            "reservations": list(self.reservations.values()),
-        }
-        text = json.dumps(stored, default=vars)  # at once, since its pieces come from slow code
-        fresh = self._path.with_suffix(".new")
-        # The jobs' tokens are in it.
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-        except OSError:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
-            raise
-        fresh.replace(self._path)
-        self._series, self._journaled = self._series + 1, 0
-        if self._appending is not None:
-            os.close(self._appending)
-            self._appending = None
-        self._journal.unlink(missing_ok=True)
+    def catch_up(self) -> None:
+        """Write what a disk did not take, if it takes it now."""
+        if self._unwritten:
+            self.save()
 
     def _read(self) -> None:
-        if not self._path.exists():
-            return
+        stored = self._file.read()
         try:
-            stored = json.loads(self._path.read_text())
-            if stored["boot"] != self._boot:
-                log.info("state.void", extra={"reason": "the host was booted since"})
-                return
-            self._series = stored["series"]
-            self.jobs = {job.job_id: job for job in self._readable(_job, stored["jobs"])}
-            self.reservations = {r.job: r for r in self._readable(_reservation, stored["reservations"])}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            self._unreadable(error)
-        self._read_journal()
+            self.jobs = {job.job_id: job for job in self._readable(_job, stored.get("jobs", ()))}
+            reservations = self._readable(_reservation, stored.get("reservations", ()))
+            self.reservations = {one.job: one for one in reservations}
+        except TypeError as error:
+            self._file.unreadable(self._file.path, error)
+        self._read_added()
 
     def _readable(self, read: Callable[[dict[str, Any]], T], stored: Iterable[dict[str, Any]]) -> Iterator[T]:
         """Yield what can be read: an entry that cannot, of whatever release, costs no other."""
@@ -224,31 +188,18 @@ class State:
         try:
             return read(entry)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self._unreadable(error)
+            self._file.unreadable(self._file.path, error)
             return None
 
-    def _unreadable(self, error: Exception) -> None:
-        log.warning("state.unreadable", extra={"path": self._path, "reason": repr(error)})
-
-    def _read_journal(self) -> None:
+    def _read_added(self) -> None:
         """Take what moved since the file was written, then begin a new series."""
-        if not self._journal.exists():
+        if not self._file.has_added:
             return
-        for line in self._journal.read_text(errors="replace").splitlines():
-            entry = _entry(line)
+        for entry in self._file.added():
             job = self.jobs.get(entry.get("job", ""))
-            if job is not None and (entry.get("series"), entry.get("attempt")) == (self._series, job.attempt):
+            if job is not None and entry.get("attempt") == job.attempt:
                 job.context = self._one(read_context, entry.get("context", {})) or job.context
         self.save()
-
-
-def _entry(line: str) -> dict[str, Any]:
-    """Return a line of the journal; nothing for one that a crash cut short."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
 
 
 def _job(stored: dict[str, Any]) -> Job:

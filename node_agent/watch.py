@@ -53,6 +53,7 @@ class Watch:
 
     async def look(self) -> None:
         """Look once; where it cannot look, no job is over."""
+        self._state.catch_up()
         jobs = [job for job in self._state.jobs.values() if not (job.ended or job.request.pid)]
         try:
             alive = await asyncio.to_thread(processes.of_jobs, [job.job_id for job in jobs])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ def only_one(path: Path, what: str, *, folder_mode: int = 0o700) -> Iterator[Non
         if not path.parent.exists():
             path.parent.mkdir(parents=True)
             path.parent.chmod(folder_mode)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _opened(path)
     except OSError as error:
         raise ConfigError(f"lock file {path} cannot be made: {error}") from error
     try:
@@ -40,3 +41,12 @@ def only_one(path: Path, what: str, *, folder_mode: int = 0o700) -> Iterator[Non
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS or not path.exists():
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # to lock it takes no write

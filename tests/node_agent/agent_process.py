@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAM = Path(sys.executable).with_name("interleave-agent")
@@ -13,10 +14,12 @@ PROGRAM = Path(sys.executable).with_name("interleave-agent")
 class AgentProcess:
     """`interleave-agent`, started with a file of settings."""
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, folder: Path, address: str, before: Sequence[str] = ()) -> None:
+        """*before*: what its command begins with."""
         self._file = folder / "interleave.toml"
         self._folder = folder
         self._address = address
+        self._before = before
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, gib_s: float = 0.0, backend: str = "sim", more: str = "") -> None:
@@ -27,6 +30,7 @@ class AgentProcess:
             f"snapshot_gib_s = {gib_s}\nrestore_gib_s = {gib_s}\n"
         )
         self._process = await asyncio.create_subprocess_exec(
+            *self._before,
             "prlimit",
             "--nofile=1024:4096",
             PROGRAM,
