@@ -7,8 +7,10 @@ from types import TracebackType
 
 from slurm_interleave.client.core.errors import ConfigError
 from slurm_interleave.sql import check, migrate, rows, slices
-from slurm_interleave.sql.engine import explained, name, open_engine
+from slurm_interleave.sql.engine import explained, may_open, name, open_engine
 from slurm_interleave.sql.slices import SliceFilter
+
+__all__ = ["Database", "may_open"]
 
 
 class Database:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +39,11 @@ _LINK: dict[str, dict[str, Any]] = {
 }
 BUSY_S = 10  # how long SQLite waits for another writer
 _LOG_PAGES, _PAGE_BYTES = 4000, 4096
+_FEW_PAGES = 64  # of the log on a disk that has less room than
+_FREE_LOGS = 8  # so many full ones
 _PRAGMAS = (
     f"busy_timeout={BUSY_S * 1000}",
     "synchronous=FULL",  # a commit is on disk before it is answered
-    f"wal_autocheckpoint={_LOG_PAGES}",  # a checkpoint makes one commit in some hundred slow
     "cache_size=-16000",  # KiB
 )
 
@@ -61,7 +65,22 @@ def open_engine(text: str, *, create: bool = True, patient: bool = False) -> sa.
             f"database {name(url)}: its driver is not installed; run: pip install 'slurm-interleave[{extra}]'"
         ) from None
     except (SQLAlchemyError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"database {name(url)} cannot be opened: {words(error)}") from error
+        raise ConfigError(f"database {name(url)} cannot be opened: {reason(url, error)}") from error
+
+
+def may_open(text: str) -> bool:
+    """Tell whether this user may open the file that *text*, a URL, names; a server is to be asked itself."""
+    url = _parse(text)
+    path = Path(url.database or ":memory:")
+    if url.get_backend_name() != "sqlite" or str(path) == ":memory:":
+        return True
+    try:
+        path.stat()
+    except PermissionError:  # of its folder
+        return False
+    except OSError:
+        return True
+    return os.access(path, os.R_OK | os.W_OK)
 
 
 def name(url: sa.URL) -> str:
@@ -69,11 +88,29 @@ def name(url: sa.URL) -> str:
     return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
-def words(error: BaseException) -> str:
+def _words(error: BaseException) -> str:
     """Return what *error* says, in one line."""
     while isinstance(error, SQLAlchemyError) and (cause := getattr(error, "orig", None)) is not None:
         error = cause
     return " ".join(str(error).split()) or type(error).__name__
+
+
+# What can be done about it, by the words that SQLite has for it.
+_TODO = {
+    "disk is full": "make room on the disk of {path}",
+    "Read-only file system": "have it mounted writable: {path}",
+    "readonly database": "it, or the file system that it is on, is read-only for this user: {path}",
+    "unable to open database file": "this user must be able to read and write {path} and its folder",
+    "disk I/O error": "make room on the disk of {path}; if it has some, see the kernel's log for its errors",
+}
+
+
+def reason(url: sa.URL, error: BaseException) -> str:
+    """Return what *error* says in one line, and what to do where that is known."""
+    said = _words(error)
+    known = _TODO.items() if url.get_backend_name() == "sqlite" else ()
+    todo = next((todo for part, todo in known if part in said), "")
+    return f"{said}: {todo.format(path=url.database)}" if todo else said
 
 
 def failures(engine: sa.Engine) -> tuple[type[Exception], ...]:
@@ -88,7 +125,7 @@ def explained(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except failures(engine) as error:
-        raise DatabaseFailed(f"database {name(engine.url)}: {words(error)}") from error
+        raise DatabaseFailed(f"database {name(engine.url)}: {reason(engine.url, error)}") from error
 
 
 def writing(engine: sa.Engine) -> sa.Engine:
@@ -100,13 +137,14 @@ def fill_log(engine: sa.Engine) -> None:
     """Give SQLite's write-ahead log its full size now, where it has less; nothing for other databases.
 
     A commit that makes the file longer takes twice as long as one that writes over what was there, as all do
-    after the first checkpoint. So more than the log is to hold is written, and rolled back.
+    after the first checkpoint. So more than the log is to hold is written, and rolled back. What a disk has
+    left is not taken for that: it is for the rows, and for others.
     """
     path = engine.url.database
     if engine.dialect.name != "sqlite" or path in (None, "", ":memory:"):
         return
     log, size = Path(f"{path}-wal"), _LOG_PAGES * _PAGE_BYTES
-    if log.exists() and log.stat().st_size >= size:
+    if _log_pages(path) < _LOG_PAGES or (log.exists() and log.stat().st_size >= size):
         return
     with engine.connect() as db:
         driver: Any = db.connection.driver_connection
@@ -115,12 +153,20 @@ def fill_log(engine: sa.Engine) -> None:
             driver.execute("BEGIN IMMEDIATE")
             driver.execute("CREATE TABLE filling (n BLOB)")
             driver.execute("INSERT INTO filling VALUES (zeroblob(?))", (size + 100 * _PAGE_BYTES,))
-        except sqlite3.OperationalError:  # as on a disk that is almost full: it will do without
+        except sqlite3.OperationalError:  # as on a disk that has filled up meanwhile: it will do without
             pass
         finally:
             if driver.in_transaction:
                 driver.execute("ROLLBACK")
         db.invalidate()
+
+
+def _log_pages(path: str) -> int:
+    """Return how long the log may become before it is worked into the file, which makes one commit slow."""
+    log, size = Path(f"{path}-wal"), _LOG_PAGES * _PAGE_BYTES
+    if log.exists() and log.stat().st_size >= size:
+        return _LOG_PAGES
+    return _LOG_PAGES if shutil.disk_usage(log.parent).free >= _FREE_LOGS * size else _FEW_PAGES
 
 
 def _parse(text: str) -> sa.URL:
@@ -163,15 +209,16 @@ def _sqlite(url: sa.URL, create: bool) -> sa.Engine:
             path.touch(mode=0o600)
         elif not path.exists():
             raise FileNotFoundError("no such file; interleaved makes it, or: interleave db upgrade")
+    pages = _LOG_PAGES if options else _log_pages(str(url.database))
     engine = sa.create_engine(url, **options)
-    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "connect", partial(_prepare_sqlite, pages))
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
-def _prepare_sqlite(connection: Any, _record: object) -> None:
+def _prepare_sqlite(log_pages: int, connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, DDL included
-    for pragma in _PRAGMAS:
+    for pragma in (*_PRAGMAS, f"wal_autocheckpoint={log_pages}"):
         connection.execute(f"PRAGMA {pragma}")
     _write_ahead(connection)
 
@@ -183,9 +230,12 @@ def _write_ahead(connection: Any) -> None:
     """
     deadline = time.monotonic() + BUSY_S
     while time.monotonic() < deadline:
-        with contextlib.suppress(sqlite3.OperationalError):
+        try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):  # to wait makes no room on a full disk
+                raise
         time.sleep(0.01)
     connection.execute("PRAGMA journal_mode=WAL")
 

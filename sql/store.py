@@ -13,7 +13,7 @@ from slurm_interleave.client.core.states import YIELDS
 from slurm_interleave.sql import migrate, rows
 from slurm_interleave.sql import slices as reports
 from slurm_interleave.sql.days import added, day_of, pages
-from slurm_interleave.sql.engine import explained, failures, fill_log, name, open_engine, words, writing
+from slurm_interleave.sql.engine import explained, failures, fill_log, name, open_engine, reason, writing
 from slurm_interleave.sql.newest import newest_pages
 from slurm_interleave.sql.slices import PAGE, SliceFilter
 from slurm_interleave.sql.statements import Fence, RowType, TableStatements, all_rows
@@ -98,8 +98,9 @@ class Store:
         try:
             kept = self._writer.write(fence, rest, may_wait=may_wait)
         except self._failures as error:
+            url = self._engine.url
             self._failed = DatabaseFailed(
-                f"database {name(self._engine.url)}: {words(error)}; what is not recorded was not answered: "
+                f"database {name(url)}: {reason(url, error)}; what is not recorded was not answered: "
                 "start again when the database is back"
             )
             raise self._failed from error

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 LIMIT_S = 60.0
@@ -18,9 +18,11 @@ LIMIT_S = 60.0
 class Daemon:
     """One `interleaved` with its files in *folder*; it may be started again and again on the same port."""
 
-    def __init__(self, folder: Path, **keys: str) -> None:
+    def __init__(self, folder: Path, *, before: Sequence[str] = (), **keys: str) -> None:
+        """*before*: what its command begins with."""
         self.folder, self.log, self.port = folder, folder / "interleaved.log", 0
         self.keys = {"auth": "none", "database": f"sqlite:///{folder}/orchestrator.db", **keys}
+        self.before = before
         self.process: subprocess.Popen[bytes] | None = None
         self._read = 0
 
@@ -34,7 +36,7 @@ class Daemon:
         config = self.folder / "interleave.toml"
         lines = [f'{key} = "{value}"' for key, value in keys.items()]
         config.write_text("\n".join(["[orchestrator]", *lines, "[placement]", "enabled = false", ""]))
-        argv = [sys.executable, "-m", "slurm_interleave.orchestrator", f"--config={config}"]
+        argv = [*self.before, sys.executable, "-m", "slurm_interleave.orchestrator", f"--config={config}"]
         with self.log.open("ab") as out:
             self._read = out.tell()
             environ = {key: value for key, value in os.environ.items() if "INTERLEAVE" not in key}
@@ -64,9 +66,9 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(folder: Path, **keys: str) -> Iterator[Daemon]:
+def daemon(folder: Path, *, before: Sequence[str] = (), **keys: str) -> Iterator[Daemon]:
     """A running `interleaved`."""
-    running = Daemon(folder, **keys)
+    running = Daemon(folder, before=before, **keys)
     running.start()
     try:
         yield running
