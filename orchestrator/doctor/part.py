@@ -102,8 +102,12 @@ def of_job(job: SlurmJob) -> Finding:
 
 def _database(config: OrchestratorConfig) -> Iterator[Finding]:
     try:
-        from slurm_interleave.sql.admin import Database
+        from slurm_interleave.sql.admin import Database, may_open
 
+        if not may_open(config.database):
+            text = f"{config.database}: not checked: this user may not read and write it"
+            yield warning("database", text, "run interleave doctor as root")
+            return
         with Database(config.database) as database:
             database.require_head()
             yield ok("database", f"{database.name}: its schema is this release's")
