@@ -19,10 +19,10 @@ from slurm_interleave.orchestrator.callers import Callers
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.core import events as ev
 from slurm_interleave.orchestrator.core.core import Core
-from slurm_interleave.orchestrator.core.remembered import Remembered
 from slurm_interleave.orchestrator.core.rules import Rules
 from slurm_interleave.orchestrator.core.slices import live_slices
 from slurm_interleave.orchestrator.expectations import Expectations
+from slurm_interleave.orchestrator.memory import remembered
 from slurm_interleave.orchestrator.recorder import Recorder
 from slurm_interleave.orchestrator.shares import Shares
 from slurm_interleave.orchestrator.watchers import Watcher
@@ -49,17 +49,24 @@ class Arbiter:
     """Owns the core and its memory; lives in one event loop."""
 
     def __init__(
-        self, store: Store, agents: Agents, rules: Rules, clock: Callable[[], float] = time.time
+        self,
+        store: Store,
+        agents: Agents,
+        rules: Rules,
+        clock: Callable[[], float] = time.time,
+        wall: Callable[[], float] | None = None,
     ) -> None:
+        """*clock* is for spans of time, *wall* for moments that other machines tell; None: the same."""
         self._store = store
         self._agents = agents
         self._clock = clock
+        self.wall = wall or clock
         self._recorder = Recorder(store, self._perform)
         self._listeners: dict[rows.Key, set[asyncio.Queue[cmd.Notice]]] = {}
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
         self.observers: list[Callable[[ev.Event, Sequence[cmd.Command]], None]] = []  # are told each decision
-        self.core = Core(_remembered(store), store.generation, rules)
+        self.core = Core(remembered(store, clock()), store.generation, rules)
         self.expectations = Expectations(self.core, clock)
         self._shares = Shares(ACQUIRES_MAX, "acquires")
         self._callers = Callers(self.post, clock, self.expectations.of)
@@ -214,18 +221,19 @@ class Arbiter:
 
         One that ends meanwhile is among the ended ones, or still among those that lasted at the beginning.
         """
-        live = [row for row in live_slices(self.core.state) if wanted.matches(row)]
-        last = dict[tuple[str, str], float]()  # of each member: the request, or the end, of what was sent
+        live = {_turn(row): row for row in live_slices(self.core.state) if wanted.matches(row)}
+        last = dict[tuple[str, str], float]()  # of each member: the end of what was summed up
         pages: Iterator[_Page]
         pages = self._store.days(wanted) if summed else self._store.slices(wanted)
         loop = asyncio.get_running_loop()
         while (page := await loop.run_in_executor(None, _next, pages)) is not None:
             for row in page:
-                # A job whose lease was taken back asks again in the moment of its end.
-                sent = row.requested if isinstance(row, rows.Slice) else math.nextafter(row.ended, 0)
-                last[_member(row)] = max(sent, last.get(_member(row), 0.0))
+                if isinstance(row, rows.Slice):
+                    live.pop(_turn(row), None)
+                else:  # a job whose lease was taken back asks again in the moment of its end
+                    last[_member(row)] = max(math.nextafter(row.ended, 0), last.get(_member(row), 0.0))
             yield page
-        rest = iter([row for row in live if row.requested > last.get(_member(row), -1.0)])
+        rest = iter([row for row in live.values() if row.requested > last.get(_member(row), -1.0)])
         while page := tuple(itertools.islice(rest, PAGE)):
             yield page
 
@@ -283,16 +291,9 @@ def _next(pages: Iterator[_Page]) -> _Page | None:
     return next(pages, None)
 
 
+def _turn(row: rows.Slice) -> tuple[str, str, float]:
+    return *_member(row), row.requested
+
+
 def _member(row: rows.Slice | rows.Day) -> tuple[str, str]:
     return row.job_id, row.group
-
-
-def _remembered(store: Store) -> Remembered:
-    return Remembered(
-        epoch=store.epoch,
-        members=tuple(store.all(rows.Member)),
-        parts=tuple(store.all(rows.Part)),
-        waiters=tuple(store.all(rows.Waiter)),
-        leases=tuple(store.all(rows.Lease)),
-        yielded=store.last_yields(),
-    )

@@ -28,6 +28,7 @@ from slurm_interleave.client.wire import timeslice_orchestrator_v1alpha1_pb2_grp
 from slurm_interleave.orchestrator.arbiter import Arbiter
 from slurm_interleave.orchestrator.auth import Gate, uids
 from slurm_interleave.orchestrator.book import Reservations
+from slurm_interleave.orchestrator.clock import SteadyClock
 from slurm_interleave.orchestrator.config import OrchestratorConfig
 from slurm_interleave.orchestrator.core.events import JobOver
 from slurm_interleave.orchestrator.core.rules import Rules, with_groups
@@ -66,7 +67,7 @@ class Orchestrator:
         rules: Rules,
         store: Store,
         groups: Mapping[str, DeclaredGroup] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         slurm: Slurm | None = None,
         web: WebConfig | None = None,
         pairing: PairingConfig | None = None,
@@ -81,8 +82,10 @@ class Orchestrator:
         self.metrics_port = 0
         self.web_port = 0
         self.links = Links()
-        self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups), clock)
-        self._retention = Retention(store, self.arbiter.remember, config.keep_slices_days)
+        wall = clock or time.time
+        clock = clock or SteadyClock()
+        self.arbiter = Arbiter(store, self.links, with_groups(rules, self._groups), clock, wall)
+        self._retention = Retention(store, self.arbiter.remember, config.keep_slices_days, clock)
         self.reservations = Reservations(self.arbiter, store.all(Reservation))
         self._gate = Gate(config, self.arbiter.core)
         self._helper: PlacementHelper | None = None
@@ -190,10 +193,10 @@ class Orchestrator:
 
     async def _job_over(self, request: dict[str, object], _peer: Peer) -> dict[str, object]:
         """The slurmctld epilog: a job is over on all nodes."""
-        job_id, now = parse_job_id(str(request.get("job", ""))), self.arbiter.now()
-        ended = parse_number(request.get("ended", now), "ended", _LATEST_S)
+        job_id, wall = parse_job_id(str(request.get("job", ""))), self.arbiter.wall()
+        ended = parse_number(request.get("ended", wall), "ended", _LATEST_S)
         # Of a job that still runs in its books, Slurm tells the end that is to come.
-        await self.arbiter.tell(JobOver(now, job_id, min(ended, now)))
+        await self.arbiter.tell(JobOver(self.arbiter.now(), job_id, min(ended, wall)))
         if self._helper is not None:
             self._helper.nudge()
         return {}

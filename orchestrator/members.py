@@ -29,7 +29,7 @@ class RegisteredMembers:
         Each was read a moment ago: whoever was registered at the first look would be in the second. Return
         what both lack: a job that is hidden lives, and to end it cannot be undone, so it is asked for.
         """
-        now = self._arbiter.now()
+        now = self._arbiter.wall()  # by which agents tell when a run began
         runs = {job.job_id for job in queue if not (job.finished or job.pending)}
         before, self._unlisted = self._unlisted, {}
         for job_id in self._live() - runs:

@@ -107,7 +107,7 @@ def status(
     if json_:
         click.echo(json.dumps(_as_dict(reply), indent=2))
         return
-    for text in _table(member_lines(reply.groups, time.time()), heading=not noheader):
+    for text in _table(member_lines(reply.groups, reply.now or time.time()), heading=not noheader):
         click.echo(text)
     for found in reply.differences:
         click.echo(

@@ -129,10 +129,10 @@ class SimDevice:
                 arg.array_in(views[arg.number][1]) if isinstance(arg, SimBuffer) else arg for arg in args
             ]
             with self.arena.working(self.job, device, name):
-                start = time.time()
+                start, began = time.time(), time.monotonic()
                 result = _to_host(fn(*inside))
-                time.sleep(max(0.0, start + seconds - time.time()))
-                self._record(name, device, start)
+                time.sleep(max(0.0, began + seconds - time.monotonic()))
+                self._record(name, device, start, start + time.monotonic() - began)
             return result
 
     def _one_device(self, name: str, devices: set[int]) -> int:
@@ -140,11 +140,11 @@ class SimDevice:
             raise SimError(f"{name}: its buffers lie on devices {sorted(devices)}; a kernel runs on one")
         return devices.pop() if devices else self.index
 
-    def _record(self, name: str, device: int, start: float) -> None:
+    def _record(self, name: str, device: int, start: float, end: float) -> None:
         records.append_line(
             self.arena.directory / records.WORK,
             start=start,
-            end=time.time(),
+            end=end,
             job=self.job,
             name=name,
             device=f"{self._node}/{device}" if self._node else str(device),

@@ -109,7 +109,8 @@ class InterleaveService(rpc.InterleaveServicer):
             yield pb.HolderNotice(waiting=state.book.depth(state.devices(key)))
             while True:
                 notice = await news.get()
-                yield pb.HolderNotice(waiting=notice.waiting, by=notice.by)
+                ahead = self._arbiter.wall() - self._arbiter.now()
+                yield pb.HolderNotice(waiting=notice.waiting, by=notice.by and notice.by + ahead)
 
     async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeReply:
         """Take a lease back."""

@@ -18,11 +18,11 @@ LIMIT_S = 60.0
 class Daemon:
     """One `interleaved` with its files in *folder*; it may be started again and again on the same port."""
 
-    def __init__(self, folder: Path, *, before: Sequence[str] = (), **keys: str) -> None:
-        """*before*: what its command begins with."""
+    def __init__(self, folder: Path, *, before: Sequence[str] = (), more: str = "", **keys: str) -> None:
+        """*before*: what its command begins with; *more*: other sections of its configuration."""
         self.folder, self.log, self.port = folder, folder / "interleaved.log", 0
         self.keys = {"auth": "none", "database": f"sqlite:///{folder}/orchestrator.db", **keys}
-        self.before = before
+        self.before, self.more = before, more
         self.process: subprocess.Popen[bytes] | None = None
         self._read = 0
 
@@ -35,7 +35,9 @@ class Daemon:
         keys = {"listen": self.address, "socket": str(self.folder / "interleaved.sock"), **self.keys}
         config = self.folder / "interleave.toml"
         lines = [f'{key} = "{value}"' for key, value in keys.items()]
-        config.write_text("\n".join(["[orchestrator]", *lines, "[placement]", "enabled = false", ""]))
+        config.write_text(
+            "\n".join(["[orchestrator]", *lines, "[placement]", "enabled = false", self.more, ""])
+        )
         argv = [*self.before, sys.executable, "-m", "slurm_interleave.orchestrator", f"--config={config}"]
         with self.log.open("ab") as out:
             self._read = out.tell()
