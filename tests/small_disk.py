@@ -36,6 +36,11 @@ class SmallDisk:
         return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--"]
 
     @property
+    def ballast(self) -> Path:
+        """The file that `fill` makes, as those see it that are on the disk."""
+        return self.path / _BALLAST
+
+    @property
     def seen(self) -> Path:
         """Where this process sees what is on it."""
         return Path(f"/proc/{self._holder.pid}/root{self.path}")
