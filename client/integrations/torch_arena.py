@@ -206,9 +206,12 @@ def _touch(address: int, size: int, cpus: set[int]) -> None:
                 _populate(address + start, min(_PIECE, size - start), failed)
 
     threads = [threading.Thread(target=work) for _ in range(min(_THREADS, len(pieces), os.cpu_count() or 1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    started = []
+    with contextlib.suppress(RuntimeError):  # no more can be started: fewer do it
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    for thread in started:
         thread.join()
     if failed:
         raise MemoryError(f"{size} bytes of host memory cannot be had: {failed[0]}")

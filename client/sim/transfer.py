@@ -6,6 +6,7 @@ checksum too does not reach.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -78,10 +79,13 @@ def _side_by_side(work: Callable[[int], None], items: range) -> None:
 
     count = min(len(items), len(os.sched_getaffinity(0)), _THREADS)
     others = [threading.Thread(target=run, name="sim-copy", daemon=True) for _ in range(count - 1)]
-    for thread in others:
-        thread.start()
+    started = []
+    with contextlib.suppress(RuntimeError):  # no more can be started: fewer do it
+        for thread in others:
+            thread.start()
+            started.append(thread)
     run()
-    for thread in others:
+    for thread in started:
         thread.join()
     if failed:
         raise failed[0]
