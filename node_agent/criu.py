@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import select
+import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ _VERSION = re.compile(r"Version:\s*(\d+)\.(\d+)\S*")
 _PROBE_S = 10.0
 _FAILS_S = 5.0  # for a dump that can write no more to undo what it did, before it is killed
 _LAST_ERRORS = 2
+_ROOM = 1 << 20  # bytes; a disk with less of them free is full
 _NAMELESS = "1048576G"  # open files without a name are saved too up to this size: state that was spilled
 _TAKEN = re.compile(r"Can't fork for \d+: File exists")
 _TAKEN_S, _AGAIN_S = 10.0, 0.25
@@ -125,7 +127,9 @@ class Criu:
         code, said = await self._run(arguments, self._timeout_s, cgroups, descriptors, stop)
         if code != 0:
             said = f"{said}\n{_text(log)}"
-            raise CriuFailed(f"criu {arguments[0]} failed: {_reason(said)} (all of it: {log})")
+            raise CriuFailed(
+                f"criu {arguments[0]} failed: {_reason(said)} (all of it: {log}){_no_room(log.parent)}"
+            )
 
     async def _run(
         self,
@@ -228,6 +232,14 @@ def _text(path: Path) -> str:
 
 def _number_in(path: Path) -> int:
     return int(path.read_text())
+
+
+def _no_room(folder: Path) -> str:
+    """Return that *folder* is on a full disk, where it is: criu's log may have had no room for that either."""
+    with contextlib.suppress(OSError):
+        if (free := shutil.disk_usage(folder).free) < _ROOM:
+            return f"; {free} bytes are free on the disk of {folder}: make room on that of [agent] image_dir"
+    return ""
 
 
 def _reason(text: str) -> str:

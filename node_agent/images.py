@@ -67,16 +67,22 @@ class Images:
         return self._aside(job_id, "new")
 
     def finish(self, image: Image) -> Image:
-        """Make what was written since `begin` the image of the job, at once or not at all."""
+        """Make what was written since `begin` the image of the job, at once or not at all.
+
+        Raises `ConfigError`.
+        """
         folder = self.folder(image.job_id)
         fresh = self.begun(image.job_id)
-        size = sum(path.stat().st_size for path in fresh.iterdir() if path.is_file())
-        image = Image(**{**asdict(image), "bytes": size})
-        descriptor = os.open(fresh / _ABOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(_written(image), file)
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
+        try:
+            size = sum(path.stat().st_size for path in fresh.iterdir() if path.is_file())
+            image = Image(**{**asdict(image), "bytes": size})
+            descriptor = os.open(fresh / _ABOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(_written(image), file)
+            shutil.rmtree(folder, ignore_errors=True)
+            fresh.rename(folder)
+        except OSError as error:
+            raise ConfigError(f"[agent] image_dir: {fresh} cannot be written: {error.strerror}") from error
         return image
 
     def drop(self, job_id: str) -> None:
