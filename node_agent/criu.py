@@ -235,10 +235,10 @@ def _number_in(path: Path) -> int:
 
 
 def _no_room(folder: Path) -> str:
-    """Return that *folder* is on a full disk, where it is: criu's log may have had no room for that either."""
+    """Return that *folder* is on a full disk, where it is: criu's log may have had no room either."""
     with contextlib.suppress(OSError):
         if (free := shutil.disk_usage(folder).free) < _ROOM:
-            return f"; {free} bytes are free on the disk of {folder}: make room on that of [agent] image_dir"
+            return f"; {free} bytes are free on its disk: make room on that of [agent] image_dir"
     return ""
 
 

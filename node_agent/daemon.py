@@ -62,7 +62,7 @@ def backend_of(config: AgentConfig, sim: SimConfig, cuda: CudaConfig, state: Sta
         case "noop":
             return NoopBackend(config.node, sim.devices)
         case "cuda":
-            return CudaBackend(cuda, config.state_dir, state.owners)
+            return CudaBackend(cuda, config.state_dir, state.owners, config.run_dir / "cuda.json")
         case _:
             return SimBackend(config.node, sim, spill)
 

@@ -22,7 +22,7 @@ def only_one(path: Path, what: str, *, folder_mode: int = 0o700) -> Iterator[Non
         if not path.parent.exists():
             path.parent.mkdir(parents=True)
             path.parent.chmod(folder_mode)
-        descriptor = _opened(path)
+        descriptor = open_lock(path)
     except OSError as error:
         raise ConfigError(f"lock file {path} cannot be made: {error}") from error
     try:
@@ -43,7 +43,8 @@ def only_one(path: Path, what: str, *, folder_mode: int = 0o700) -> Iterator[Non
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
+def open_lock(path: Path) -> int:
+    """Return a descriptor of the lock file *path*, made if need be. Raises `OSError`."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

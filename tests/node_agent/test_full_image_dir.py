@@ -1,4 +1,4 @@
-"""The disk of image_dir fills up in the middle of a drain: the job runs on, and is saved when there is room."""
+"""The disk of image_dir fills up in the middle of a drain: the job runs on, and is saved later."""
 
 from __future__ import annotations
 

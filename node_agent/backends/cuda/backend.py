@@ -46,9 +46,16 @@ class CudaBackend(Backend):
     pauses: ClassVar[bool] = True
 
     def __init__(
-        self, config: CudaConfig, state_dir: Path, owners: Callable[[], Mapping[str, Owner]]
+        self,
+        config: CudaConfig,
+        state_dir: Path,
+        owners: Callable[[], Mapping[str, Owner]],
+        spare: Path | None = None,
     ) -> None:
-        """*owners* gives the jobs here. Raises `ConfigError` with all reasons."""
+        """*owners* gives the jobs here; *spare* is for what *state_dir* does not take.
+
+        Raises `ConfigError` with all reasons.
+        """
         facts, gpus = probe(config.checkpoint_program, stores=bool(config.store))
         for caution in requirements.cautions(facts):
             log.warning("cuda.caution", extra={"caution": caution.name, "reason": caution.text})
@@ -65,7 +72,7 @@ class CudaBackend(Backend):
         self._owners = owners
         self._helpers = Helpers(command, 2 * len(gpus) + 1, state_dir / "cuda.helpers")
         self._sight = Sight(self._helpers, gpus)
-        self._records = Records(state_dir / "cuda.json")
+        self._records = Records(state_dir / "cuda.json", spare)
         self._moves = Moves(config, self._helpers, self._sight, self._records, owners, facts)
         self._moving: set[str] = set()
         self._watching: asyncio.Task[None] | None = None

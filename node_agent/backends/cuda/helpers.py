@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_interleave.client.core.single import open_lock
+
 _MODULE = "slurm_interleave.node_agent.backends.cuda.worker"
 # What a job's or an administrator's shell may have set, and must not decide what a helper sees.
 _NOT_INHERITED = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD"})
@@ -117,7 +119,7 @@ class Helpers:
     def __init__(self, argv: list[str], warm: int, lock: Path) -> None:
         """*lock* is a file that each helper holds for as long as it lives, beyond the agent's end too."""
         self._argv = argv
-        self._lock = lock.open("ab")
+        self._lock = os.fdopen(open_lock(lock), "rb")
         self._warm = warm
         self._idle: list[Helper] = []
         self._released: list[Helper] = []

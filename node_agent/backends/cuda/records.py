@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterable
@@ -43,11 +44,17 @@ class Records:
     The next agent asks the driver where a job is, and this what that takes when it comes back.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read *path*; what cannot be read is as nothing, and the driver is asked."""
-        self._path = path
+    def __init__(self, path: Path, spare: Path | None = None) -> None:
+        """Read *path*, and *spare*, on another disk, where what *path* does not take is written.
+
+        What cannot be read is as nothing, and the driver is asked.
+        """
+        self._path, self._spare = path, spare
         self._jobs: dict[str, Record] = {}
         self._intended: dict[str, Record] = {}
+        self._read(spare if spare is not None and spare.exists() else path)  # it is there while it is newer
+
+    def _read(self, path: Path) -> None:
         try:
             for job, raw in json.loads(path.read_text()).items():
                 processes = tuple(Process(**process) for process in raw["processes"])
@@ -96,9 +103,20 @@ class Records:
     def _save(self) -> None:
         known = {job: record for job, record in self._jobs.items() if record.saved} | self._intended
         saved = {job: asdict(record) for job, record in known.items()}
-        fresh = self._path.with_suffix(".new")
+        text = json.dumps(saved)
         try:
-            fresh.write_text(json.dumps(saved))
-            fresh.replace(self._path)
+            _replace(self._path, text)
         except OSError as error:
             log.warning("records.unwritten", extra={"path": self._path, "reason": str(error)})
+            if self._spare is not None:
+                with contextlib.suppress(OSError):
+                    _replace(self._spare, text)
+            return
+        if self._spare is not None:
+            self._spare.unlink(missing_ok=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
