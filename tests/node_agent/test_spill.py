@@ -39,6 +39,7 @@ from tests.node_agent.fakes import (
 )
 from tests.node_agent.snapshot_calls import load, save
 from tests.node_agent.test_regions import wanted
+from tests.small_disk import small_disk
 
 MIB = 1 << 20
 CAP_GIB = 1 / 1024  # so that 1 MiB of saved state fits in host memory
@@ -270,6 +271,24 @@ def test_a_disk_that_fills_up_meanwhile_fails_the_snapshot_and_gets_back_what_it
     assert arena.memory_of("17").context is Context.RESIDENT
     assert (spill / "17" / "saved").stat().st_size == 0
     assert np.array_equal(buffer.get(), VALUES)
+
+
+def test_a_disk_that_is_full_fails_the_snapshot_whole_and_takes_it_when_it_has_room(
+    filled: tuple[Arena, SimBuffer], tmp_path: Path
+) -> None:
+    arena, buffer = filled
+    with small_disk(tmp_path / "disk", 4096) as disk:
+        arena.spill = disk.seen
+        disk.fill(but=MIB)
+        with pytest.raises(SimError, match=r"cannot be saved on disk: .*No space left on device"):
+            arena.snapshot("17", spilled=True)
+        assert arena.memory_of("17").context is Context.RESIDENT
+        assert np.array_equal(buffer.get(), VALUES)
+
+        disk.empty()
+        arena.snapshot("17", spilled=True)
+        arena.restore("17")
+        assert np.array_equal(buffer.get(), VALUES)
 
 
 def test_what_is_on_disk_waits_there_until_the_site_names_the_disk_again(
