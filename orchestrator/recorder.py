@@ -7,9 +7,9 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from slurm_interleave.client.core.threads import Threads
 from slurm_interleave.orchestrator.core import commands as cmd
 from slurm_interleave.orchestrator.journal import journal
 from slurm_interleave.sql import rows
@@ -47,7 +47,7 @@ class Recorder:
         """*perform* carries a command out."""
         self._store = store
         self._perform = perform
-        self._thread = Threads(1, "interleave-sql")
+        self._thread = ThreadPoolExecutor(1, "interleave-sql")
         self._batches: list[_Batch] = []
         self._work = asyncio.Event()
         self._idle = False  # `run` waits for work
