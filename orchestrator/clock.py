@@ -6,12 +6,16 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 log = logging.getLogger(__name__)
 # A step of the system's clock up to this counts at once, as one does that NTP makes; a larger one is followed
 # by so many seconds a second.
 _SMALL_S = 0.5
 _FOLLOWS = 0.02
+_since_boot = partial(
+    time.clock_gettime, time.CLOCK_BOOTTIME
+)  # goes on while the host sleeps, as its nodes do
 
 
 class SteadyClock:
@@ -22,7 +26,7 @@ class SteadyClock:
     """
 
     def __init__(
-        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = _since_boot
     ) -> None:
         self._wall, self._steady = wall, steady
         self._last = steady(), wall()  # one value, since threads ask too
