@@ -57,6 +57,7 @@ class Drains:
         self._report = report
         self._registered = registered
         self._stops: dict[str, Stop] = {}  # of jobs that are being saved
+        self._back: set[asyncio.Task[int]] = set()  # wait for the ends of processes that came back
         # Ends the connections that processes of a job have to its socket, and keeps them off in the block.
         self.unplugged: Callable[[Job, Sequence[int]], AbstractAsyncContextManager[None]] = _left_alone
 
@@ -212,8 +213,12 @@ class Drains:
             raise WrongState(str(error)) from None
         log.info("resume.done", extra={"job": job.job_id, "pid": pid})
         self._images.drop(job.job_id)
+        # They are children of this process, which must take note of their end even if the caller has gone.
+        ended = asyncio.create_task(_exit_code(pid))
+        self._back.add(ended)
+        ended.add_done_callback(self._back.discard)
         yield pb.ResumeUpdate(pid=pid)
-        yield pb.ResumeUpdate(exit_code=await _exit_code(pid))
+        yield pb.ResumeUpdate(exit_code=await asyncio.shield(ended))
 
 
 def _root(job_id: str, uid: int) -> int:

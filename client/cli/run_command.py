@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -129,7 +130,7 @@ def _turns(mine: Interleaver, idle_s: float | None, session: int) -> Iterator[No
 
 def _resumed(mine: Interleaver, idle_s: float | None) -> int | None:
     """Bring the saved processes back and wait for their end; None if that cannot be."""
-    back = False
+    ended: Callable[[], object] | None = None
     with (
         open_channel(os.environ.get("INTERLEAVE_SOCKET", "")) as channel,
         _relayed() as (stdout, stderr),
@@ -141,17 +142,33 @@ def _resumed(mine: Interleaver, idle_s: float | None) -> int | None:
             for update in stub.Resume(request):
                 if update.WhichOneof("update") == "exit_code":
                     return int(update.exit_code)
-                back = True
+                ended = turns.enter_context(_end_of(update.pid))
                 turns.enter_context(passing_on()).pass_to(update.pid)
                 turns.enter_context(_turns(mine, idle_s, update.pid))
                 click.echo(f"interleave run: resumed, as process {update.pid}", err=True)
         except grpc.RpcError as error:
             why = str(error.details())
-    if back:
-        click.echo(f"interleave run: how the resumed processes ended is not known: {why}", err=True)
-        return 1
+        if ended is not None:
+            # Their parent, the node's agent, is gone or out of reach, as when it is upgraded. They live on.
+            ended()
+            click.echo(f"interleave run: how the resumed processes ended is not known: {why}", err=True)
+            return 1
     click.echo(f"interleave run: cannot resume, so it begins from the start: {why}", err=True)
     return None
+
+
+@contextlib.contextmanager
+def _end_of(pid: int) -> Iterator[Callable[[], object]]:
+    """Give what waits for the end of a process."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:  # it has ended
+        yield lambda: None
+        return
+    try:
+        yield lambda: select.select([descriptor], [], [])
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
