@@ -18,20 +18,36 @@ from tests.lab.commands import interleave
 FETCHED = str(Path(__file__).parents[2] / "build/criu/criu")  # by `make criu`
 CRIU = os.environ.get("INTERLEAVE_TEST_CRIU") or shutil.which("criu") or shutil.which(FETCHED) or ""
 COUNTER = """
-import itertools, os, subprocess, sys, time
+import fcntl, itertools, os, subprocess, sys, threading, time
 from slurm_interleave.client import Interleaver
 
+def locked():
+    file = open(sys.argv[1] + ".lock", "w")
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return file
+
+def start():
+    children.append(subprocess.Popen(["sleep", "1000"]))
+    started.set()
+    children[0].wait()
+
 turns = Interleaver.from_env()
-child = subprocess.Popen(["sleep", "1000"])
+lock = locked()
+children, started = [], threading.Event()
+threading.Thread(target=start, daemon=True).start()  # whose child the kernel lists apart from the first one's
+started.wait()
 seen = os.getenv("INTERLEAVE_RESUME", "no")
 for number in itertools.count(1):
     with turns.turn("count"):
         print("counts", number, "resume", seen, flush=True)
     time.sleep(0.2)
     if os.path.exists(sys.argv[1]):
-        assert child.poll() is None
-        child.kill()
-        sys.exit(7)
+        assert children[0].poll() is None
+        children[0].kill()
+        try:
+            locked()
+        except BlockingIOError:
+            sys.exit(7)
 """
 
 

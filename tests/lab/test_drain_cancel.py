@@ -23,10 +23,9 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(bool(NOT_HERE), reaso
 MIB = 1 << 20
 PIPES: Any = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 # So much memory that its dump is seen while it lasts; the job looks at the end whether it is what it was.
-HOLDS = f"""
-held = b"\\1" * ({400 * MIB})
-{COUNTER.replace("child.kill()", "child.kill(); assert held.count(1) == len(held)")}
-"""
+HOLDS = f'held = b"\\1" * ({400 * MIB})\n' + COUNTER.replace(
+    "        try:\n", "        assert held.count(1) == len(held)\n        try:\n"
+)
 
 
 @pytest.fixture
