@@ -123,21 +123,28 @@ class Drains:
             raise WrongState(
                 f"job {job.job_id} runs on {len(job.request.nodes)} nodes; one alone cannot be saved"
             )
-        root, stop = await asyncio.to_thread(_root, job.job_id, job.request.uid), self._stops[job.job_id]
+        roots, stop = await asyncio.to_thread(_roots, job.job_id, job.request.uid), self._stops[job.job_id]
+        if len(roots) > 1:
+            raise WrongState(
+                f"job {job.job_id} has {len(roots)} process trees that `interleave run` started (from "
+                f"{', '.join(map(str, roots))}), and only one can be saved; its script must run one command "
+                "there, whose processes stay its descendants"
+            )
         await self._criu.check()
         async with self._in_process.holding(job, stop):
-            return await self._dump(job, root, stop)
+            return await self._dump(job, roots[0], stop)
 
     async def _go_on_with(self, job: Job) -> Image:
         request = job.request
         async with self._lock(job.job_id):
             if self._images.enabled:
                 await self._criu.end(self._images.begun(job.job_id))
-            root = await asyncio.to_thread(_root, job.job_id, request.uid)
+            roots = await asyncio.to_thread(_roots, job.job_id, request.uid)
             image = self._images.find(job.job_id, request.uid, request.group)
-            if image is not None and (image.attempt, image.pid) == (job.attempt, root):
-                return await self._put_back(job, root, image)
-            _go_on(root)
+            if image is not None and image.attempt == job.attempt and image.pid in roots:
+                return await self._put_back(job, image.pid, image)
+            for root in roots:
+                _go_on(root)
             if self._images.enabled:
                 self._images.drop(job.job_id)
         raise WrongState("the node's agent was restarted meanwhile; drain the node again")
@@ -210,7 +217,7 @@ class Drains:
             kept, job.resumed_token = self._images.put_aside(job.job_id), ""
             self._report(job)
             log.warning("resume.failed", extra={"job": job.job_id, "reason": str(error), "image": kept})
-            raise WrongState(str(error)) from None
+            raise WrongState(f"{error}; what was saved is kept in {kept}") from None
         log.info("resume.done", extra={"job": job.job_id, "pid": pid})
         self._images.drop(job.job_id)
         # They are children of this process, which must take note of their end even if the caller has gone.
@@ -221,12 +228,15 @@ class Drains:
         yield pb.ResumeUpdate(exit_code=await asyncio.shield(ended))
 
 
-def _root(job_id: str, uid: int) -> int:
-    """Return the command that `interleave run` started: marked, by one who is not. Raises `WrongState`."""
-    for pid in processes.of_jobs([job_id])[job_id]:
-        # Anybody can give his process this job's variables; what he started is not the job's.
-        if processes.uid(pid) == uid and _is_marked(pid) and not _is_marked(processes.parent(pid)):
-            return pid
+def _roots(job_id: str, uid: int) -> list[int]:
+    """Return the processes that `interleave run` started, or that have left their parents since: marked, by
+    one who is not. Raises `WrongState` if there are none.
+    """
+    found = processes.of_jobs([job_id])[job_id]
+    # Anybody can give his process this job's variables; what he started is not the job's.
+    marked = [pid for pid in found if processes.uid(pid) == uid and _is_marked(pid)]
+    if roots := [pid for pid in marked if not _is_marked(processes.parent(pid))]:
+        return roots
     raise WrongState(
         f"job {job_id} has no process that `interleave run` started; "
         "its script must say `interleave run COMMAND`"

@@ -86,6 +86,12 @@ def until(so: Callable[[], object]) -> None:
 @pytest.fixture
 def tree() -> Iterator[subprocess.Popen[bytes]]:
     """What `interleave run` has started for the job, with a child of its own."""
+    with a_tree() as process:
+        yield process
+
+
+@contextlib.contextmanager
+def a_tree() -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "INTERLEAVE_JOB_ID": JOB, "INTERLEAVE_RUN": "1"}
     script = ["sh", "-c", "sleep 1000 & wait"]
     with subprocess.Popen(script, env=environment, start_new_session=True) as process:
@@ -209,6 +215,27 @@ async def test_an_image_of_other_processes_is_not_taken_for_the_one_that_was_beg
     await agent.recover()
 
     assert (agent.requeued, standing_still(tree)) == ([], [False, False])
+
+
+@pytest.mark.parametrize("saved", [True, False])
+async def test_a_tree_that_has_begun_beside_the_one_that_was_saved_hides_neither(
+    tmp_path: Path, tree: subprocess.Popen[bytes], saved: bool
+) -> None:
+    an_agent_is_killed(tmp_path, CUT_SHORT)
+    agent = Agent(tmp_path)
+    with a_tree() as later:
+        if saved:
+            agent.images.finish(Image(JOB, os.getuid(), "demo", "token", later.pid, {}, attempt="a"))
+        for pid in (later.pid, *children(later)):
+            os.kill(pid, signal.SIGSTOP)
+
+        await agent.recover()
+
+        assert agent.requeued == ([JOB] if saved else [])
+        if saved:
+            assert await asyncio.to_thread(later.wait, 10) == -signal.SIGKILL
+        else:
+            assert standing_still(tree) + standing_still(later) == [False] * 4
 
 
 async def test_where_the_processes_have_ended_meanwhile_nothing_is_done(
