@@ -31,7 +31,6 @@ _ROOM = 1 << 20  # bytes; a disk with less of them free is full
 _NAMELESS = "1048576G"  # open files without a name are saved too up to this size: state that was spilled
 _TAKEN = re.compile(r"Can't fork for \d+: File exists")
 _TAKEN_S, _AGAIN_S = 10.0, 0.25
-_SHARED_SESSION = "shell-job"  # a file that tells a restore what its dump was told
 # A shell does it, since forking this process, with its threads, to run Python in the child is not safe.
 _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
 _IN_CGROUPS = ("/bin/sh", "-c", _ENTER, "sh")
@@ -76,9 +75,7 @@ class Criu:
         """
         arguments = ["dump", "--tree", str(pid), "--leave-stopped", *self._common(folder, "dump.log")]
         arguments += ["--ghost-limit", _NAMELESS]
-        if os.getsid(pid) != pid:
-            (folder / _SHARED_SESSION).touch()
-        await self._checked([*arguments, *_session(folder)], folder / "dump.log", stop=stop)
+        await self._checked(arguments, folder / "dump.log", stop=stop)
 
     async def end(self, folder: Path) -> None:
         """Kill a dump to *folder* that was begun by an agent that is no more."""
@@ -95,7 +92,7 @@ class Criu:
         """
         pipes, log = pipes or {}, folder / "restore.log"
         arguments = ["restore", "--restore-detached", "--restore-sibling", "--pidfile", "pid"]
-        arguments += [*self._common(folder, log.name), *_session(folder)]
+        arguments += self._common(folder, log.name)
         for name, descriptor in pipes.items():
             arguments += ["--inherit-fd", f"fd[{descriptor}]:{name}"]
         until = time.monotonic() + _TAKEN_S
@@ -127,9 +124,7 @@ class Criu:
         code, said = await self._run(arguments, self._timeout_s, cgroups, descriptors, stop)
         if code != 0:
             said = f"{said}\n{_text(log)}"
-            raise CriuFailed(
-                f"criu {arguments[0]} failed: {_reason(said)} (all of it: {log}){_no_room(log.parent)}"
-            )
+            raise CriuFailed(f"criu {arguments[0]} failed: {_reason(said)}{_no_room(log.parent)}")
 
     async def _run(
         self,
@@ -213,10 +208,6 @@ def _kill_all(folder: Path) -> None:
                 select.select([descriptor], [], [], _PROBE_S)
             finally:
                 os.close(descriptor)
-
-
-def _session(folder: Path) -> list[str]:
-    return ["--shell-job"] if (folder / _SHARED_SESSION).exists() else []
 
 
 def _clear(path: Path) -> None:

@@ -137,7 +137,9 @@ def test_an_image_that_cannot_be_restored_is_kept_aside_and_the_job_begins_anew(
     assert wait_until(lambda: bool(counts(lab, job)), 30), lab.output(job)
     assert counts(lab, job)[0] == 1
     assert "cannot resume, so it begins from the start: criu restore failed" in lab.output(job)
-    assert (tmp_path / "images" / f".{job}.failed" / "restore.log").exists()
+    kept = tmp_path / "images" / f".{job}.failed"
+    assert f"what was saved is kept in {kept}" in lab.output(job)
+    assert (kept / "restore.log").exists()
 
 
 def test_a_job_whose_state_is_on_the_nodes_disk_takes_it_along(tmp_path: Path) -> None:

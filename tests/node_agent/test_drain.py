@@ -127,6 +127,24 @@ async def test_after_a_dump_that_fails_the_job_runs_on_and_gets_its_state_at_its
     assert list((tmp_path / "images").iterdir()) == []
 
 
+async def test_of_what_criu_says_the_last_errors_that_tell_something_are_told(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    said = [
+        "(00.1) Error (a.c:1): first",
+        "(00.2) Error (b.c:2): second",
+        "(00.3) Error (c.c:3): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted",
+        "(00.4) Error (d.c:4): third",
+        "(00.5) Error (e.c:5): Dumping FAILED.",
+    ]
+    (tmp_path / "said").write_text("\n".join(said))
+    saving, _ = drains(tmp_path, criu(tmp_path, f'cp {tmp_path}/said "$6/dump.log"; exit 1'))
+
+    error = (await saving.save(ORDER)).error
+
+    assert error == "criu dump failed: (b.c:2): second; (d.c:4): third"
+
+
 async def test_a_job_that_slurm_does_not_requeue_runs_on(
     tmp_path: Path, command: subprocess.Popen[bytes]
 ) -> None:
@@ -216,6 +234,41 @@ async def test_processes_come_back_once_their_new_attempt_is_known_to_the_orches
 
     assert told == ["token of before", ""]
     assert job.token == "token"
+
+
+async def test_an_image_that_cannot_be_brought_back_is_kept_aside_in_place_of_an_earlier_one(
+    tmp_path: Path,
+) -> None:
+    saving, job = drains(tmp_path, criu(tmp_path))
+    images, kept = Images(tmp_path / "images"), tmp_path / "images" / f".{JOB}.failed"
+    for number in ("first", "second"):
+        (images.begin(JOB) / number).touch()
+        images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1, {}))
+
+        with pytest.raises(WrongState, match=f"what was saved is kept in {kept}"):
+            await anext(saving.resume(job, pb.ResumeRequest(pid=os.getpid())))
+
+        assert (kept / number).exists()
+        assert images.find(JOB, os.getuid(), "demo") is None
+    assert not (kept / "first").exists()
+
+
+async def test_an_image_takes_the_place_of_one_that_was_never_brought_back(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    images = Images(tmp_path / "images")
+    (images.begin(JOB) / "earlier").touch()
+    images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1, {}))
+    (images.begun(JOB) / "cut short").mkdir(parents=True)
+    saving, _ = drains(tmp_path, criu(tmp_path))
+
+    assert (await saving.save(ORDER)).ok
+
+    image = images.find(JOB, os.getuid(), "demo")
+    assert image is not None
+    assert image.pid == command.pid
+    left = {path.name for path in images.folder(JOB).iterdir()}
+    assert left == {"about.json", "no-plugins", "pages-1.img"}
 
 
 async def test_device_state_outside_of_the_processes_is_not_lost_by_a_save(

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from slurm_interleave.client.core.errors import WrongState
+from slurm_interleave.node_agent import criu as running
 from slurm_interleave.node_agent.cgroups import entrance
-from slurm_interleave.node_agent.criu import Criu
+from slurm_interleave.node_agent.criu import Criu, CriuFailed
+from slurm_interleave.node_agent.waits import Stop
+
+TAKEN = "(00.1) Error (criu/x.c:1): Can't fork for 4711: File exists"
 
 
 def cgroups(folder: Path, mine: str, theirs: str) -> None:
@@ -63,9 +67,53 @@ async def test_a_restore_waits_for_process_ids_that_are_taken(tmp_path: Path) ->
     program = tmp_path / "criu"
     program.write_text(
         f"#!/bin/sh\n[ -e {tmp_path}/again ] && echo 4711 >{tmp_path}/pid && exit 0\ntouch {tmp_path}/again\n"
-        f'echo "(00.1) Error (criu/x.c:1): Can\'t fork for 4711: File exists" >{tmp_path}/restore.log\n'
+        f'echo "{TAKEN}" >{tmp_path}/restore.log\n'
         "exit 1\n"
     )
     program.chmod(0o755)
 
     assert await Criu(str(program), 5).restore(tmp_path) == 4711
+
+
+async def test_a_restore_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_TAKEN_S", 0.0)
+    program = tmp_path / "criu"
+    program.write_text(f'#!/bin/sh\necho "{TAKEN}" >{tmp_path}/restore.log\nexit 1\n')
+    program.chmod(0o755)
+
+    with pytest.raises(CriuFailed, match="Can't fork for 4711"):
+        await Criu(str(program), 5).restore(tmp_path)
+
+
+async def test_an_image_of_an_agent_that_was_killed_once_it_was_restored_can_be_restored_again(
+    tmp_path: Path,
+) -> None:
+    """criu does not write to a file for the process id that is there."""
+    program = tmp_path / "criu"
+    program.write_text(f"#!/bin/sh\nset -C\necho 4711 >{tmp_path}/pid\n")
+    program.chmod(0o755)
+    (tmp_path / "pid").write_text("1")
+
+    assert await Criu(str(program), 5).restore(tmp_path) == 4711
+
+
+def in_folder(path: str) -> list[Path]:
+    return list(Path(path).iterdir())
+
+
+@pytest.mark.parametrize("verb", ["dump", "restore"])
+async def test_criu_leaves_devices_and_cgroups_to_the_agent_and_takes_what_a_job_has_open(
+    tmp_path: Path, verb: str
+) -> None:
+    """Its CUDA plugin would move device state a second time, and the cgroups of a job are Slurm's."""
+    program = tmp_path / "criu"
+    program.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\necho 4711 >{tmp_path}/pid\n')
+    program.chmod(0o755)
+    criu = Criu(str(program), 5)
+
+    await (criu.restore(tmp_path) if verb == "restore" else criu.dump(4711, tmp_path, Stop()))
+
+    words = (tmp_path / "words").read_text().split()
+    assert words[0] == verb
+    assert in_folder(words[words.index("--libdir") + 1]) == []
+    assert {"--manage-cgroups=ignore", "--file-locks", "--tcp-close"} <= set(words)
