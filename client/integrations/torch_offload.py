@@ -111,8 +111,7 @@ class Offload:
         if discard:
             raise WrongState("a training job cannot make its state anew; use mode offload")
         with self._lock:
-            if self._busy():
-                raise WrongState("this process holds its lease and may be at work; yield first")
+            self._refuse_at_work()
             if self._named.command(tags):
                 self._named.save(self._tensors.find(self._device).regions, tags)
                 return
@@ -124,6 +123,7 @@ class Offload:
         """Bring what *tags* name back (none: all). Raises what torch raises where a device has no room."""
         with self._lock:
             if self._named.command(tags):
+                self._refuse_at_work()
                 self._named.load(self._tensors.find(self._device).regions, tags)
                 return
             wanted = _known(tags) or set(self.tags)
@@ -154,6 +154,10 @@ class Offload:
         self.resume()
         self._arena.close()
         self._named.close()
+
+    def _refuse_at_work(self) -> None:
+        if self._busy():
+            raise WrongState("this process holds its lease and may be at work; yield first")
 
     def _regions(self, tags: set[str]) -> list[Region]:
         return [region for region in self._tensors.find(self._device).regions if region.tags & tags]

@@ -103,7 +103,9 @@ class ChannelRegions:
         answers = await asyncio.gather(
             *(
                 channel.tell(
-                    command(as_tags(name, [(each.address, each.size) for each in mine])), target.deadline_s
+                    command(as_tags(name, [(each.address, each.size) for each in mine])),
+                    target.deadline_s,
+                    target.stop,
                 )
                 for channel, mine in by_rank.items()
             )

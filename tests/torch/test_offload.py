@@ -145,6 +145,26 @@ def test_a_process_at_work_is_not_moved() -> None:
     assert offload.suspended_bytes > 0
 
 
+def test_ranges_of_a_process_at_work_are_neither_copied_nor_brought_back() -> None:
+    training, working = Training(), threading.Event()
+    offload, weight = training.offload(busy=working.is_set), training.model.embed.weight
+    tags = as_tags("x", [(weight.untyped_storage().data_ptr(), 96)])
+    offload.suspend(tags)
+    with torch.no_grad():
+        weight.zero_()
+    working.set()
+
+    with pytest.raises(WrongState, match="yield first"):
+        offload.suspend(tags)
+    with pytest.raises(WrongState, match="yield first"):
+        offload.resume(tags)
+    assert weight.abs().sum() == 0
+    working.clear()
+    offload.resume(tags)
+
+    assert weight[0].abs().sum() > 0
+
+
 def test_a_region_that_there_is_not_is_refused() -> None:
     training = Training()
 
