@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import threading
@@ -22,6 +23,7 @@ from slurm_interleave.client.sim.node import SimNode
 from slurm_interleave.client.sim.table import Buffer
 
 _OFFSET_BITS = 40
+_FRESH = ".new"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def save(
         views = [_view(node, job, buffers, each) for each in ranges]
         pace = transfer.Pace(0, deadline, stop)
         folder = _folder(node, job, name, spilled=spilled)
-        fresh = folder.with_suffix(".new")
+        fresh = folder.with_suffix(_FRESH)
         shutil.rmtree(fresh, ignore_errors=True)
         try:
             _make(fresh, spilled=spilled)
@@ -87,7 +89,8 @@ def load(
 ) -> int:
     """Copy *ranges* back from the copy *name*; return the bytes.
 
-    Raises `SimError` if that copy has them not, and `ChecksumMismatch` if it is broken: nothing has changed.
+    Raises `SimError` if that copy has them not or *stop* is set, `ChecksumMismatch` if it is broken; then
+    nothing has changed.
     """
     folder = _folder(node, job, name)
     if node.spill is not None and not folder.exists():
@@ -103,9 +106,20 @@ def load(
         found = [copies[each.address, each.size] for each in ranges]
         saved = [_load(folder / copy["file"], copy["checksum"]) for copy in found]
         pace = transfer.Pace(0, deadline, stop)
+        for data, (device, _) in zip(saved, views, strict=True):
+            pace.moved(device, len(data))  # from here on it is too late to stop
         for data, (device, view) in zip(saved, views, strict=True):
-            transfer.copy(data, view, device, pace)
+            transfer.copy(data, view, device, transfer.Pace(0, math.inf))
     return sum(each.size for each in ranges)
+
+
+def recover(node: SimNode) -> None:
+    """Give back what a copy has taken that was under way when its agent was killed."""
+    half = list((node.directory / "regions").glob(f"*/*{_FRESH}"))
+    if node.spill is not None:
+        half += node.spill.glob(f"*/copies/*{_FRESH}")
+    for folder in half:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folder(node: SimNode, job: str, name: str, *, spilled: bool = False) -> Path:

@@ -79,6 +79,7 @@ class SimBackend(Backend):
     async def recover(self, jobs: Sequence[str]) -> None:
         """Remove half-written copies."""
         self._arena.recover()
+        ranges.recover(self._arena)
 
     async def close(self) -> None:
         """Do nothing: the devices are files."""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,48 @@ def test_a_broken_copy_changes_nothing_on_the_device(a: SimDevice, arena: Arena,
         load(arena, "a", "x", part, soon())
 
     assert buffer.get().tolist() == [9] * 8
+
+
+@pytest.mark.parametrize("move", [save, load])
+@pytest.mark.parametrize("why", ["stopped", "the time was up"])
+def test_a_copy_that_is_ended_early_changes_nothing(
+    a: SimDevice, arena: Arena, folder: Path, move: Callable[..., int], why: str
+) -> None:
+    buffer = a.put(np.full(8, 1, np.uint8))
+    part = [Range(PID, buffer.address, 4), Range(PID, buffer.address + 4, 4)]
+    save(arena, "a", "x", part, soon())
+    buffer.set(np.full(8, 2, np.uint8))
+    before, stop = sorted(folder.glob("regions/**/*")), threading.Event()
+    if why == "stopped":
+        stop.set()
+
+    with pytest.raises(SimError, match=why):
+        move(arena, "a", "x", part, soon() if stop.is_set() else time.monotonic() - 1, stop)
+
+    assert buffer.get().tolist() == [2] * 8
+    assert sorted(folder.glob("regions/**/*")) == before
+    load(arena, "a", "x", part, soon())
+    assert buffer.get().tolist() == [1] * 8
+
+
+def test_a_name_that_was_never_saved_is_named(a: SimDevice, arena: Arena) -> None:
+    buffer = a.put(np.zeros(8))
+
+    with pytest.raises(SimError, match="there is no snapshot x; save it first"):
+        load(arena, "a", "x", [Range(PID, buffer.address, 8)], soon())
+
+
+def test_copies_of_a_job_that_has_ended_go_when_the_agent_starts(
+    a: SimDevice, b: SimDevice, arena: Arena, folder: Path
+) -> None:
+    buffers = a.put(np.zeros(8)), b.put(np.zeros(8))
+    for job, buffer in zip("ab", buffers, strict=True):
+        save(arena, job, "x", [Range(PID, buffer.address, 8)], soon())
+    buffers[0].free()
+
+    arena.recover()
+
+    assert [path.name for path in folder.glob("regions/*")] == ["b"]
 
 
 def test_a_saved_job_has_no_ranges_to_copy(a: SimDevice, arena: Arena) -> None:
