@@ -127,6 +127,17 @@ async def test_after_a_dump_that_fails_the_job_runs_on_and_gets_its_state_at_its
     assert list((tmp_path / "images").iterdir()) == []
 
 
+async def test_a_job_whose_image_cannot_be_completed_runs_on_and_says_why(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    saving, job = drains(tmp_path, criu(tmp_path, f'{WELL}; mkdir "$6/about.json"'))
+
+    update = await saving.save(ORDER)
+
+    assert "Is a directory" in update.error
+    assert (stands_still(command), job.saving, list((tmp_path / "images").iterdir())) == (False, False, [])
+
+
 async def test_of_what_criu_says_the_last_errors_that_tell_something_are_told(
     tmp_path: Path, command: subprocess.Popen[bytes]
 ) -> None:

@@ -187,8 +187,10 @@ async def test_an_agent_that_is_stopped_while_it_asks_slurm_leaves_the_job_to_th
     """Slurm may have requeued it: the image is what there is of it then."""
     an_agent_is_killed(tmp_path, COMPLETE)
     (tmp_path / "begun").unlink()
-    stopped = asyncio.create_task(Agent(tmp_path, stuck=True).recover())
+    asking = Agent(tmp_path, stuck=True)
+    stopped = asyncio.create_task(asking.recover())
     await asyncio.to_thread(until, (tmp_path / "begun").exists)
+    assert asking.drains._lock(JOB).locked()  # nobody moves its device state meanwhile
     stopped.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopped
@@ -263,6 +265,16 @@ async def test_processes_go_on_where_the_site_has_no_folder_for_images_any_more(
     await agent.recover()
 
     assert standing_still(tree) == [False, False]
+
+
+async def test_an_agent_that_was_killed_as_the_job_ended_leaves_no_save_to_go_on_with(
+    tmp_path: Path, tree: subprocess.Popen[bytes]
+) -> None:
+    an_agent_is_killed(tmp_path, CUT_SHORT)
+    agent = Agent(tmp_path)
+    agent.job.ended = True
+
+    assert agent.drains.unfinished() == []
 
 
 async def test_an_agent_of_an_earlier_release_has_saved_nobody(tmp_path: Path) -> None:

@@ -77,10 +77,15 @@ async def test_of_several_process_trees_none_is_saved_without_the_others(
     assert (slurm.requeued, command.poll(), job.context.state) == ([], None, Context.RESIDENT)
 
 
-async def test_an_attempt_that_is_over_is_not_saved(tmp_path: Path) -> None:
-    saving, _ = drains(tmp_path, criu(tmp_path))
+@pytest.mark.parametrize("attempt", ["a", "b"], ids=["its end is under way", "another has begun"])
+async def test_an_attempt_that_is_over_is_not_saved(
+    tmp_path: Path, command: subprocess.Popen[bytes], attempt: str
+) -> None:
+    saving, job = drains(tmp_path, criu(tmp_path))
+    job.ended = attempt == "a"
 
-    assert "not on this node any more" in (await saving.save(pb.Drain(job_id=JOB, attempt="b"))).error
+    assert "not on this node any more" in (await saving.save(pb.Drain(job_id=JOB, attempt=attempt))).error
+    assert command.poll() is None
 
 
 @pytest.mark.parametrize(
