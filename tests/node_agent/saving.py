@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,6 +64,23 @@ def command() -> Iterator[subprocess.Popen[bytes]]:
         until(lambda: b"INTERLEAVE_RUN" in Path(f"/proc/{process.pid}/environ").read_bytes())
         yield process
         process.kill()
+
+
+@contextlib.contextmanager
+def a_tree(job: str = JOB) -> Iterator[subprocess.Popen[bytes]]:
+    """What `interleave run` has started for the job, with a child of its own."""
+    environment = {**os.environ, "INTERLEAVE_JOB_ID": job, "INTERLEAVE_RUN": "1"}
+    script = ["sh", "-c", "sleep 1000 & wait"]
+    with subprocess.Popen(script, env=environment, start_new_session=True) as process:
+        until(lambda: b"INTERLEAVE_RUN" in Path(f"/proc/{process.pid}/environ").read_bytes())
+        until(lambda: children(process))
+        yield process
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    return list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
 
 
 def drains(

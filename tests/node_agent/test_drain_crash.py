@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from slurm_interleave.node_agent.drain import Drains
 from slurm_interleave.node_agent.images import Image, Images
 from slurm_interleave.node_agent.operations import Operations
 from slurm_interleave.node_agent.state import Job, Request, State
+from tests.node_agent.saving import a_tree, children, until
 
 JOB = f"drain-crash-{os.getpid()}"
 _STOP = 'kill -STOP "$3" $(cat /proc/$3/task/$3/children); echo pages >"$6/pages-1.img"'
@@ -78,32 +78,11 @@ class Agent:
             await work
 
 
-def until(so: Callable[[], object]) -> None:
-    while not so():
-        pass
-
-
 @pytest.fixture
 def tree() -> Iterator[subprocess.Popen[bytes]]:
     """What `interleave run` has started for the job, with a child of its own."""
-    with a_tree() as process:
+    with a_tree(JOB) as process:
         yield process
-
-
-@contextlib.contextmanager
-def a_tree() -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "INTERLEAVE_JOB_ID": JOB, "INTERLEAVE_RUN": "1"}
-    script = ["sh", "-c", "sleep 1000 & wait"]
-    with subprocess.Popen(script, env=environment, start_new_session=True) as process:
-        until(lambda: b"INTERLEAVE_RUN" in Path(f"/proc/{process.pid}/environ").read_bytes())
-        until(lambda: children(process))
-        yield process
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def children(process: subprocess.Popen[bytes]) -> list[int]:
-    return list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
 
 
 def standing_still(process: subprocess.Popen[bytes]) -> list[bool]:
@@ -225,7 +204,7 @@ async def test_a_tree_that_has_begun_beside_the_one_that_was_saved_hides_neither
 ) -> None:
     an_agent_is_killed(tmp_path, CUT_SHORT)
     agent = Agent(tmp_path)
-    with a_tree() as later:
+    with a_tree(JOB) as later:
         if saved:
             agent.images.finish(Image(JOB, os.getuid(), "demo", "token", later.pid, {}, attempt="a"))
         for pid in (later.pid, *children(later)):
