@@ -121,6 +121,12 @@ class Jobs:
 
     def _new(self, request: Request) -> Job:
         resumes = self._images.find(request.job, request.uid, request.group) is not None
+        if resumes and request.restarts == 0:
+            # Of another job, which had this id before.
+            log.warning(
+                "image.stale", extra={"job": request.job, "image": self._images.put_aside(request.job)}
+            )
+            resumes = False
         return Job(request, uuid.uuid4().hex, secrets.token_urlsafe(32), began=time.time(), resumes=resumes)
 
     async def end(self, job_id: str) -> None:

@@ -14,7 +14,16 @@ from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.images import Image, Images
-from tests.node_agent.fakes import OURS, FakeOrchestrator, config, device_of, environment, running, start_job
+from tests.node_agent.fakes import (
+    OURS,
+    FakeOrchestrator,
+    config,
+    device_of,
+    environment,
+    hook,
+    running,
+    start_job,
+)
 
 
 async def test_a_job_start_registers_the_job_and_makes_its_environment(
@@ -165,6 +174,25 @@ async def test_a_job_whose_processes_were_saved_starts_with_a_token_of_its_own(
     assert variables["INTERLEAVE_TOKEN"] != "token of before"
     assert started.token_sha256 == hashlib.sha256(variables["INTERLEAVE_TOKEN"].encode()).digest()
     assert started.resumed_token_sha256 == b""
+
+
+@pytest.mark.parametrize(("restarts", "resumes"), [("0", False), ("1", True), ("", True)])
+async def test_a_job_that_never_ran_resumes_nothing_of_a_job_that_had_its_id_before(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator, restarts: str, resumes: bool
+) -> None:
+    images = Images(folder / "images")
+    images.begin(OURS)
+    images.finish(Image(OURS, 0, "demo", "token of before", 4711, {}))
+    settings = config(folder, orchestrator.address, image_dir=str(folder / "images"))
+
+    async with running(settings, sim, SimBackend("n1", sim)):
+        await start_job(folder, OURS, restarts=restarts)
+        first = environment(folder, OURS).get("INTERLEAVE_RESUME")
+        await hook(folder, verb="job-end", job=OURS)
+        await start_job(folder, OURS, restarts="1")
+        second = environment(folder, OURS).get("INTERLEAVE_RESUME")
+
+    assert (first, second) == (("1", "1") if resumes else (None, None))
 
 
 async def test_a_start_after_slurm_put_the_job_back_is_a_new_attempt_that_says_when_it_began(
