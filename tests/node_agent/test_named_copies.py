@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.sim import SimBuffer, SimError, ranges
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.ranges import Range
 from slurm_interleave.client.sim.settings import SimConfig
+from slurm_interleave.node_agent.backends.protocol import Region, Target
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from tests.node_agent.test_spill import MIB, VALUES, files, filled, small_files, spill
 
@@ -52,6 +54,35 @@ async def test_of_named_copies_an_agent_that_was_killed_leaves_the_whole_ones_al
 
     assert (len(before), copies(arena, spill)) == (2, before)
     assert before[1].stat().st_mode & 0o077 == 0  # all that a job has on its devices may be in it
+
+
+@pytest.mark.parametrize(
+    ("verb", "why"),
+    [
+        ("save_regions", "stopped"),
+        ("load_regions", "stopped"),
+        ("save_regions", "the time was up"),
+        ("load_regions", "the time was up"),
+        ("load_regions", "checksum"),
+    ],
+)
+async def test_a_named_copy_that_fails_leaves_the_job_on_its_devices(
+    filled: tuple[Arena, SimBuffer], sim: SimConfig, verb: str, why: str
+) -> None:
+    arena, buffer = filled
+    backend, regions = SimBackend("n1", sim), [Region(os.getpid(), buffer.address, MIB)]
+    target = Target("17", (0,), -1 if why == "the time was up" else 10)
+    ranges.save(arena, "17", "x", [Range(os.getpid(), buffer.address, MIB)], soon())
+    if why == "stopped":
+        target.stop.set()
+    if why == "checksum":
+        [file] = arena.directory.glob("regions/17/*/0")
+        file.write_bytes(bytes(MIB))
+
+    outcome = await getattr(backend, verb)(target, "x", regions)
+
+    assert (outcome.context, outcome.moved) == (Context.RESIDENT, 0)
+    assert why in outcome.error
 
 
 def copies(arena: Arena, spill: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from slurm_interleave.client.core.ranges import as_tags
 from slurm_interleave.client.sim import SimDevice
 from slurm_interleave.client.wire import snapshot_agent_v1alpha1_pb2 as v1
 from slurm_interleave.client.workload import PID_KEY, RANK_KEY
+from slurm_interleave.node_agent.admission import Limit
 from slurm_interleave.node_agent.agent import Agent
 from tests.node_agent.channel import OFFLOAD, App, device, finished, has_channels, stub
 from tests.node_agent.snapshot_calls import state
@@ -98,6 +100,26 @@ async def test_a_process_without_a_channel_is_named_and_nobody_is_told_anything(
     assert done.error == "job 17: process 103 has no workload channel"
     assert tags(first) == as_tags("x", [(0x3000, 8)])
     assert (await finished(stub, after)).status == v1.OPERATION_STATUS_COMPLETE
+
+
+async def test_a_copy_counts_in_the_memory_of_the_job_whose_ranks_make_it(
+    stub: Any, ranks: list[RankApp], agent: Agent
+) -> None:
+    agent._room._limits = lambda _: [Limit("/job_17", 1000, 500, 0)]
+
+    done = await finished(stub, await asked(stub, "Snapshot", (101, 0x1000, 501)))
+
+    assert "job 17: " in done.error
+    assert "/job_17" in done.error
+
+
+async def test_a_copy_that_the_agent_makes_does_not(stub: Any, agent: Agent, device: SimDevice) -> None:
+    buffer = device.put(np.zeros(501))
+    agent._room._limits = lambda _: [Limit("/job_17", 1000, 500, 0)]
+
+    done = await finished(stub, await asked(stub, "Snapshot", (os.getpid(), buffer.address, 501)))
+
+    assert done.error == ""
 
 
 @verbs
