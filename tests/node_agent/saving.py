@@ -42,9 +42,11 @@ class Slurm:
 
     def __init__(self, refusal: str = "") -> None:
         self.requeued: list[str] = []
+        self.restarts: list[int | None] = []
         self.refusal = refusal
 
-    async def requeue(self, job_id: str, _restarts: int | None) -> None:
+    async def requeue(self, job_id: str, restarts: int | None) -> None:
+        self.restarts.append(restarts)
         if self.refusal:
             raise SlurmFailed(self.refusal)
         self.requeued.append(job_id)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -125,6 +126,57 @@ async def test_a_job_that_slurm_does_not_requeue_runs_on(
     assert "presently disabled" in update.error
     assert not stands_still(command)
     assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is None
+
+
+async def test_slurm_is_told_which_run_is_to_be_put_back(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    """Without that a job that runs again already would count as one that was never put back."""
+    slurm = Slurm()
+    saving, job = drains(tmp_path, criu(tmp_path), slurm)
+    job.request = replace(job.request, restarts=2)
+
+    assert (await saving.save(ORDER)).ok
+    assert slurm.restarts == [2]
+
+
+async def test_nothing_is_killed_once_the_job_has_ended_meanwhile(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    """Its process ids may be of others by now."""
+
+    class Ends(Slurm):
+        async def requeue(self, job_id: str, restarts: int | None) -> None:
+            await super().requeue(job_id, restarts)
+            job.ended = True
+
+    saving, job = drains(tmp_path, criu(tmp_path), Ends())
+
+    assert (await saving.save(ORDER)).ok
+    assert command.poll() is None
+
+
+async def test_nobody_but_the_jobs_own_user_has_its_processes_come_back(tmp_path: Path) -> None:
+    saving, job = drains(tmp_path, criu(tmp_path))
+    job.request = replace(job.request, uid=os.getuid() + 1)
+    images = Images(tmp_path / "images")
+    images.begin(JOB)
+    images.finish(Image(JOB, os.getuid() + 1, "demo", "token of before", 1, {}))
+
+    with pytest.raises(WrongState, match=f"process {os.getpid()} is not one of job {JOB}"):
+        await anext(saving.resume(job, pb.ResumeRequest(pid=os.getpid())))
+
+    assert images.find(JOB, os.getuid() + 1, "demo") is not None
+
+
+async def test_a_criu_that_cannot_bring_processes_back_says_what_to_install(tmp_path: Path) -> None:
+    saving, job = drains(tmp_path, criu(tmp_path, version="3.17.1"))
+    images = Images(tmp_path / "images")
+    images.begin(JOB)
+    images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1, {}))
+
+    with pytest.raises(WrongState, match=r"3\.17\.1, too old.* install criu 4\.1"):
+        await anext(saving.resume(job, pb.ResumeRequest(pid=os.getpid())))
 
 
 async def test_where_the_state_of_a_job_is_that_was_not_saved_is_told(tmp_path: Path) -> None:

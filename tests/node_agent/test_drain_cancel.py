@@ -93,6 +93,14 @@ async def test_once_slurm_was_asked_to_requeue_a_job_a_cancel_comes_too_late(
     assert slurm.requeued == [JOB]
 
 
+async def test_a_hello_says_which_jobs_are_being_saved(agent: Agent, folder: Path) -> None:
+    for job in ("17", "18"):
+        await start_job(folder, job)
+    agent._state.jobs["18"].saving = True
+
+    assert {job.job_id: job.being_saved for job in agent._hello().jobs} == {"17": False, "18": True}
+
+
 async def test_a_cancel_that_follows_a_drain_at_once_is_not_lost(
     agent: Agent, folder: Path, orchestrator: FakeOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,35 @@ async def test_ranges_are_of_a_job_on_its_devices(stub: Any, device: SimDevice) 
     assert "the job is saved" in text
 
 
+async def test_ranges_are_brought_back_whoever_else_is_on_the_devices(
+    stub: Any, device: SimDevice, folder: Path, sim: SimConfig
+) -> None:
+    """The memory is the job's already: nothing comes to the devices by it."""
+    buffer = device.put(np.full(4096, 1, np.uint8))
+    await start_job(folder, "18")
+    device_of(sim, "18").put(np.zeros(10))
+    part = wanted((buffer.address, 4096), name="x")
+
+    await save(stub, backend_config=part)
+    buffer.set(np.full(4096, 2, np.uint8))
+    back = await load(stub, backend_config=part)
+
+    assert (back.status, buffer.get()[0]) == (v1.OPERATION_STATUS_COMPLETE, 1)
+
+
+async def test_a_copy_counts_whole_though_a_part_of_it_was_brought_back(
+    stub: Any, device: SimDevice, agent: Agent
+) -> None:
+    buffer = device.put(np.zeros(8192, np.uint8))
+    parts = (buffer.address, 4096), (buffer.address + 4096, 4096)
+
+    await save(stub, backend_config=wanted(*parts, name="x"))
+    back = await load(stub, backend_config=wanted(parts[0], name="x"))
+
+    assert back.storage_bytes == 4096
+    assert agent._state.jobs["17"].copies == {"x": 8192}
+
+
 class Writes:
     """An application that writes down what it is told."""
 

@@ -133,12 +133,12 @@ async def test_a_jobs_end_frees_the_disk(
     assert names(spill) == []
 
 
-async def test_named_copies_go_to_disk_too(large: SimBuffer, folder: Path, spill: Path) -> None:
+async def test_named_copies_go_to_disk_too(large: SimBuffer, agent: Agent, folder: Path, spill: Path) -> None:
     async with grpc.aio.insecure_channel(environment(folder)["TIMESLICE_AGENT_ADDR"]) as link:
         stub = v1_rpc.SnapshotAgentServiceStub(link)
         whole, part = (wanted((large.address, size), name="x") for size in (2 * MIB, MIB))
         saved = await save(stub, backend_config=whole)
-        on_disk = files(spill)
+        on_disk, counted = files(spill), dict(agent._state.jobs["17"].copies)
         large.set(np.zeros_like(VALUES))
         await load(stub, backend_config=whole)
         first = large.get()
@@ -146,7 +146,7 @@ async def test_named_copies_go_to_disk_too(large: SimBuffer, folder: Path, spill
         await hook(folder, verb="job-end", job="17")
 
     assert saved.storage_bytes == 2 * MIB
-    assert len(on_disk) == 2
+    assert (len(on_disk), counted) == (2, {"x": 0})  # bytes of host memory
     assert np.array_equal(first, VALUES)
     assert files(spill) == []
 
