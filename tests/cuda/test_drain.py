@@ -102,11 +102,12 @@ async def test_what_a_suspended_application_left_is_saved_too_and_undone_too(
     await node.backend.close()
 
 
-async def test_what_was_left_and_cannot_be_saved_is_told(stub: Stub, tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [Context.RESIDENT, Context.SAVED])
+async def test_what_was_left_and_cannot_be_saved_is_told(stub: Stub, tmp_path: Path, before: Context) -> None:
     node = await asyncio.to_thread(Nodes, tmp_path / "here", Suspends())
     rank = stub.start("17", "0:4")
     suspended = JobContext(Context.SAVED, 30 * MIB, saved_by="app_channel", kept=4 * MIB)
-    node.job.context = suspended
+    node.job.context = suspended if before is Context.SAVED else JobContext(before)
     stub.fault("checkpoint", 801)
 
     with pytest.raises(WrongState, match="not supported"):

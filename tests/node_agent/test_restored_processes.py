@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from slurm_interleave.client.core.errors import WrongState
 from slurm_interleave.node_agent import criu as running
+from slurm_interleave.node_agent import drain
 from slurm_interleave.node_agent.cgroups import entrance
 from slurm_interleave.node_agent.criu import Criu, CriuFailed
 from slurm_interleave.node_agent.waits import Stop
@@ -99,6 +101,15 @@ async def test_an_image_of_an_agent_that_was_killed_once_it_was_restored_can_be_
 
 def in_folder(path: str) -> list[Path]:
     return list(Path(path).iterdir())
+
+
+def child(script: str) -> int:
+    return os.posix_spawn("/bin/sh", ["sh", "-c", script], os.environ)
+
+
+@pytest.mark.parametrize(("ends", "code"), [("exit 7", 7), ("exit 0", 0), ("kill -TERM $$", 128 + 15)])
+async def test_their_end_is_told_as_a_shell_does(ends: str, code: int) -> None:
+    assert await drain._exit_code(child(ends)) == code
 
 
 @pytest.mark.parametrize("verb", ["dump", "restore"])

@@ -200,41 +200,41 @@ def test_several_named_copies_stand_side_by_side() -> None:
         offload.load("task-b")
 
 
+def test_a_copy_that_fails_leaves_none_of_its_name_and_the_state_as_it_is() -> None:
+    training, device = Training(), Faulty()
+    offload = training.offload(device)
+    offload.save("a")
+    offload.save("b")
+    training.step()
+    now = training.digest()
+    device.copies_left = 3
+
+    with pytest.raises(RuntimeError, match="the copy failed"):
+        offload.save("a")
+    device.copies_left = -1
+
+    with pytest.raises(WrongState, match="there is no snapshot a; there are: b"):
+        offload.load("a")
+    assert training.digest() == now
+    assert offload.save("a") > 0
+
+
 def test_a_copy_of_the_same_name_uses_the_memory_that_it_has_and_gives_it_back_once_forgotten() -> None:
-    training, device = Training(), Counts()
+    training, device = Training(), Faulty()
     offload = training.offload(device)
 
-    offload.save("a", ["lora"])
-    first = device.registered
-    for _ in range(3):
-        offload.save("a", ["lora"])
-    again = device.registered
-    offload.save("b", ["lora"])
-    both = device.registered
+    offload.save("a")
+    first = sum(device.pinned.values())
+    for _ in range(8):
+        offload.save("a")
+    again = sum(device.pinned.values())
+    offload.save("b")
+    both = sum(device.pinned.values())
     offload.forget("a")
     offload.close()
 
     assert 0 < first == again < both
-    assert device.registered == 0
-
-
-class Counts(HostDevice):
-    """A device that counts the bytes of host memory that are pinned for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sizes: dict[int, int] = {}
-
-    @property
-    def registered(self) -> int:
-        return sum(self._sizes.values())
-
-    def register(self, address: int, size: int) -> bool:
-        self._sizes[address] = size
-        return True
-
-    def unregister(self, address: int) -> None:
-        del self._sizes[address]
+    assert device.pinned == {}
 
 
 def test_ranges_that_a_command_names_are_copied_and_brought_back() -> None:
