@@ -36,6 +36,29 @@ async def test_a_job_is_saved_by_the_driver_before_its_processes_are(here: Nodes
     assert carried["bytes"] == {stub.uuids[0]: 3 * MIB}
 
 
+async def test_a_drain_that_is_cancelled_while_the_driver_saves_what_was_left_leaves_that_there(
+    stub: Stub, tmp_path: Path
+) -> None:
+    node = await asyncio.to_thread(Nodes, tmp_path / "here", Suspends())
+    rank, stop = await asyncio.to_thread(stub.start, "17", "0:4"), Stop()
+    suspended = JobContext(Context.SAVED, 30 * MIB, saved_by="app_channel", kept=4 * MIB)
+    node.job.context = suspended
+    stub.fault("checkpoint", 0, pid=rank.pid, delay_ms=500)
+
+    async def held() -> None:
+        async with node.in_process.holding(node.job, stop):
+            raise AssertionError("it was not cancelled")
+
+    holding = asyncio.create_task(held())
+    await asyncio.to_thread(stub.wait_until_asked, "checkpoint", rank.pid)
+    stop.set()
+
+    with pytest.raises(WrongState, match="cancelled"):
+        await holding
+    assert (node.job.context, stub.state(rank.pid)) == (suspended, RUNNING)
+    await node.backend.close()
+
+
 async def test_a_drain_that_is_cancelled_while_the_driver_saves_leaves_the_job_on_its_devices(
     here: Nodes, stub: Stub
 ) -> None:

@@ -21,6 +21,7 @@ from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.criu import Criu
 from slurm_interleave.node_agent.images import Image, Images
+from tests.cuda.nodes import Suspends
 from tests.node_agent.saving import JOB, ORDER, WELL, Slurm, command, criu, drains, stands_still, until
 
 __all__ = ["command"]
@@ -213,7 +214,7 @@ async def test_a_job_that_is_being_saved_is_not_saved_a_second_time(
     saving, job = drains(tmp_path, criu(tmp_path, f"{WELL}; touch {tmp_path}/begun; cat {go_on}"))
     first = asyncio.create_task(saving.save(ORDER))
     await asyncio.to_thread(until, (tmp_path / "begun").exists)
-    known = job.saving
+    known, locked = job.saving, saving._lock(JOB).locked()
 
     second = await saving.save(ORDER)
     await asyncio.to_thread(go_on.write_text, "")
@@ -221,6 +222,7 @@ async def test_a_job_that_is_being_saved_is_not_saved_a_second_time(
     assert (second.ok, second.under_way) == (False, True)
     assert (await first).ok
     assert Images(tmp_path / "images").find(JOB, os.getuid(), "demo") is not None
+    assert locked  # nobody moves its device state meanwhile
     assert (known, job.saving) == (True, True)  # until the job's end, as its agent says in a hello
 
 
@@ -256,6 +258,30 @@ async def test_processes_come_back_once_their_new_attempt_is_known_to_the_orches
 
     assert told == ["token of before", ""]
     assert job.token == "token"
+
+
+async def test_nobody_moves_the_state_of_processes_that_are_coming_back(tmp_path: Path) -> None:
+    saving, job = drains(tmp_path, criu(tmp_path))
+
+    async with saving._in_process.coming_back(job, JobContext(Context.SAVED, 5), {}):
+        assert saving._lock(JOB).locked()
+
+    assert not saving._lock(JOB).locked()
+
+
+async def test_what_an_application_left_on_devices_outside_of_its_processes_is_not_lost_by_a_save(
+    tmp_path: Path, command: subprocess.Popen[bytes]
+) -> None:
+    sim = SimConfig(directory=tmp_path / "sim", devices=1, memory_mib=8)
+    saving, job = drains(tmp_path, criu(tmp_path), backend=SimBackend("n1", sim))
+    saving._in_process._operations._mover_of = lambda *_: Suspends()
+    Arena.open(sim.directory).allocate(JOB, 0, 4096)
+    suspended = job.context = JobContext(Context.SAVED, 5, saved_by="app_channel", kept=4096)
+
+    update = await saving.save(ORDER)
+
+    assert "the application left 4096 bytes on its devices, which backend sim would keep" in update.error
+    assert (job.context, stands_still(command)) == (suspended, False)
 
 
 async def test_device_state_outside_of_the_processes_is_not_lost_by_a_save(

@@ -11,13 +11,15 @@ import pytest
 
 from slurm_interleave.client.core.errors import WrongState
 from slurm_interleave.client.core.states import Context
+from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
-from slurm_interleave.node_agent import criu as running
+from slurm_interleave.node_agent import criu as program
 from slurm_interleave.node_agent.agent import Agent
+from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.images import Image
 from slurm_interleave.node_agent.state import Job
-from tests.node_agent.fakes import FakeOrchestrator, start_job
+from tests.node_agent.fakes import FakeOrchestrator, config, eventually, running, start_job
 from tests.node_agent.saving import JOB, ORDER, WELL, Slurm, command, criu, drains, stands_still, until
 
 __all__ = ["command"]
@@ -26,7 +28,7 @@ __all__ = ["command"]
 async def test_a_dump_that_does_not_end_is_killed_and_its_job_goes_on(
     tmp_path: Path, command: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_FAILS_S", 0.1)
+    monkeypatch.setattr(program, "_FAILS_S", 0.1)
     slurm = Slurm()
     saving, job = drains(tmp_path, criu(tmp_path, f"{WELL}; touch {tmp_path}/begun; sleep 1000"), slurm)
     job.context = JobContext(Context.RESIDENT)
@@ -99,6 +101,23 @@ async def test_a_hello_says_which_jobs_are_being_saved(agent: Agent, folder: Pat
     agent._state.jobs["18"].saving = True
 
     assert {job.job_id: job.being_saved for job in agent._hello().jobs} == {"17": False, "18": True}
+
+
+async def test_an_agent_that_starts_again_ends_a_drain_that_was_under_way(
+    folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
+) -> None:
+    where = config(folder, orchestrator.address)
+    async with running(where, sim, SimBackend("n1", sim)) as agent:
+        await start_job(folder)
+        agent._state.jobs["17"].saving = True
+        agent._state.save()
+
+    async with running(where, sim, SimBackend("n1", sim)) as agent:
+
+        async def is_over() -> bool:
+            return not agent._state.jobs["17"].saving
+
+        await eventually(is_over)
 
 
 async def test_a_cancel_that_follows_a_drain_at_once_is_not_lost(

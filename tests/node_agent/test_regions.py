@@ -187,14 +187,14 @@ async def test_copies_count_among_the_saved_state_of_the_node_also_after_a_resta
         buffer = device_of(sim).put(np.full(8192, 1, np.uint8))
         first, again, second = await copied("a", 4096), await copied("a", 8192), await copied("b", 8192)
     async with running(where, sim, SimBackend("n1", sim)):
-        small, full = await copied("b", 4096), await copied("c", 1)
+        small, same, full = await copied("b", 4096), await copied("a", 8192), await copied("c", 1)
         whole = await orchestrator.asks("SNAPSHOT", "17", "1-1")
         await hook(folder, verb="job-end", job="17")
         await start_job(folder)
         buffer = device_of(sim).put(np.full(8192, 1, np.uint8))
         later = await copied("c", 8192)
 
-    assert [first, again, small, later] == [""] * 4
+    assert [first, again, small, same, later] == [""] * 5
     assert (whole.ok, whole.context) == (False, "resident")
     for error, taken in ((second, 8192), (full, 12288), (whole.error, 12288)):
         assert "do not fit in host memory: of host_memory_gib = 1.14441e-05" in error

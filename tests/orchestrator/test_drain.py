@@ -36,6 +36,19 @@ async def test_each_job_that_holds_nothing_is_saved_by_its_agent(client: Client,
     assert await updates.read() is grpc.aio.EOF
 
 
+async def test_a_job_that_ends_while_another_is_saved_is_passed_over(client: Client, n1: FakeAgent) -> None:
+    updates = drain(client)
+    n1.drains.put_nowait(await asyncio.wait_for(n1.drains.get(), 30))  # it has begun
+    await n1.end("b")
+    await n1.start("z", "other", 3)  # that has been heard
+
+    await n1.drained(ok=True)
+    await n1.drained(ok=True)
+
+    assert [(await updates.read()).job_id for _ in range(2)] == ["a", "c"]
+    assert await updates.read() is grpc.aio.EOF
+
+
 async def test_a_job_that_holds_devices_in_another_group_is_not_saved(client: Client, n1: FakeAgent) -> None:
     n2 = await FakeAgent(client.address, "n2").connect()
     await n2.start("x", "sampler")

@@ -200,6 +200,30 @@ def test_several_named_copies_stand_side_by_side() -> None:
         offload.load("task-b")
 
 
+def test_many_small_ranges_and_a_whole_storage_come_back_as_they_were() -> None:
+    training = Training()
+    offload, weight = training.offload(), training.model.embed.weight
+    start, whole = weight.untyped_storage().data_ptr(), weight.untyped_storage().nbytes()
+    before = weight.detach().clone()
+    for ranges in ([(start + 8 * at, 8) for at in range(whole // 8)], [(start, whole)]):
+        offload.suspend(as_tags("x", ranges))
+        with torch.no_grad():
+            weight.zero_()
+
+        offload.resume(as_tags("x", ranges))
+
+        assert torch.equal(weight, before)
+
+
+def test_where_nothing_is_on_the_devices_there_is_nothing_to_copy() -> None:
+    training = Training()
+    offload = training.offload()
+    offload.suspend()
+
+    with pytest.raises(WrongState, match="there is nothing on the devices to copy"):
+        offload.save("a")
+
+
 def test_a_copy_that_fails_leaves_none_of_its_name_and_the_state_as_it_is() -> None:
     training, device = Training(), Faulty()
     offload = training.offload(device)
@@ -255,6 +279,10 @@ def test_ranges_that_a_command_names_are_copied_and_brought_back() -> None:
     assert torch.equal(weight[2], before[2])
     with pytest.raises(BadArgument, match="are in no storage"):
         offload.suspend(as_tags("rows", [(1, 8)]))
+    whole = weight.untyped_storage().nbytes()
+    for address, size in ((start, whole + 1), (start - 1, 8), (start + whole, 1)):
+        with pytest.raises(BadArgument, match=f"{size} bytes at {address:#x} are in no storage"):
+            offload.suspend(as_tags("rows", [(address, size)]))
     with pytest.raises(WrongState, match="has no copy of these"):
         offload.resume(as_tags("rows", [(start, 8)]))
     for bad in (
