@@ -162,7 +162,7 @@ async def test_nobody_but_the_jobs_own_user_has_its_processes_come_back(tmp_path
     job.request = replace(job.request, uid=os.getuid() + 1)
     images = Images(tmp_path / "images")
     images.begin(JOB)
-    images.finish(Image(JOB, os.getuid() + 1, "demo", "token of before", 1, {}))
+    images.finish(Image(JOB, os.getuid() + 1, "demo", "token of before", 1 << 22, {}))
 
     with pytest.raises(WrongState, match=f"process {os.getpid()} is not one of job {JOB}"):
         await anext(saving.resume(job, pb.ResumeRequest(pid=os.getpid())))
@@ -174,7 +174,7 @@ async def test_a_criu_that_cannot_bring_processes_back_says_what_to_install(tmp_
     saving, job = drains(tmp_path, criu(tmp_path, version="3.17.1"))
     images = Images(tmp_path / "images")
     images.begin(JOB)
-    images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1, {}))
+    images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1 << 22, {}))
 
     with pytest.raises(WrongState, match=r"3\.17\.1, too old.* install criu 4\.1"):
         await anext(saving.resume(job, pb.ResumeRequest(pid=os.getpid())))

@@ -183,19 +183,26 @@ async def test_an_agent_that_is_stopped_while_it_asks_slurm_leaves_the_job_to_th
     assert agent.images.find(JOB, os.getuid(), "demo") is not None
 
 
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
 @pytest.mark.parametrize("other", ["attempt", "pid"])
 async def test_an_image_of_other_processes_is_not_taken_for_the_one_that_was_begun(
-    tmp_path: Path, tree: subprocess.Popen[bytes], other: str
+    tmp_path: Path, tree: subprocess.Popen[bytes], bystander: subprocess.Popen[bytes], other: str
 ) -> None:
     """Processes that came back from it run on, and what they did since would be lost."""
     an_agent_is_killed(tmp_path, CUT_SHORT)
     agent = Agent(tmp_path)
-    about = {"attempt": "a", "pid": tree.pid, other: "earlier" if other == "attempt" else 1}
+    about = {"attempt": "a", "pid": tree.pid, other: "earlier" if other == "attempt" else bystander.pid}
     agent.images.finish(Image(JOB, os.getuid(), "demo", "token", outputs={}, **about))
 
     await agent.recover()
 
-    assert (agent.requeued, standing_still(tree)) == ([], [False, False])
+    assert (agent.requeued, standing_still(tree), bystander.poll()) == ([], [False, False], None)
 
 
 @pytest.mark.parametrize("saved", [True, False])

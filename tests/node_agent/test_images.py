@@ -93,7 +93,7 @@ async def test_an_image_that_cannot_be_brought_back_is_kept_aside_in_place_of_an
     images, kept = Images(tmp_path / "images"), tmp_path / "images" / f".{JOB}.failed"
     for number in ("first", "second"):
         (images.begin(JOB) / number).touch()
-        images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1, {}))
+        images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1 << 22, {}))
 
         with pytest.raises(WrongState, match=f"what was saved is kept in {kept}"):
             await anext(saving.resume(job, pb.ResumeRequest(pid=os.getpid())))
@@ -108,7 +108,7 @@ async def test_an_image_takes_the_place_of_one_that_was_never_brought_back(
 ) -> None:
     images = Images(tmp_path / "images")
     (images.begin(JOB) / "earlier").touch()
-    images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1, {}))
+    images.finish(Image(JOB, os.getuid(), "demo", "token of before", 1 << 22, {}))
     (images.begun(JOB) / "cut short").mkdir(parents=True)
     saving, _ = drains(tmp_path, criu(tmp_path))
 
