@@ -76,9 +76,11 @@ def a_tree(job: str = JOB) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(script, env=environment, start_new_session=True) as process:
         until(lambda: b"INTERLEAVE_RUN" in Path(f"/proc/{process.pid}/environ").read_bytes())
         until(lambda: children(process))
-        yield process
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def children(process: subprocess.Popen[bytes]) -> list[int]:

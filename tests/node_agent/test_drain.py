@@ -17,6 +17,7 @@ from slurm_interleave.client.core.states import Context
 from slurm_interleave.client.sim.arena import Arena
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
+from slurm_interleave.node_agent import processes
 from slurm_interleave.node_agent.backends.sim import SimBackend
 from slurm_interleave.node_agent.contexts import JobContext
 from slurm_interleave.node_agent.criu import Criu
@@ -154,7 +155,10 @@ async def test_nothing_is_killed_once_the_job_has_ended_meanwhile(
     saving, job = drains(tmp_path, criu(tmp_path), Ends())
 
     assert (await saving.save(ORDER)).ok
-    assert command.poll() is None
+
+    command.send_signal(signal.SIGCONT)
+    until(lambda: processes.stat_fields(command.pid)[0] in "SZ")
+    assert processes.stat_fields(command.pid)[0] == "S"
 
 
 async def test_nobody_but_the_jobs_own_user_has_its_processes_come_back(tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ def beside(command: subprocess.Popen[bytes], script: str) -> Iterator[int]:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         until(lambda: pid == process.pid or processes.parent(pid) != process.pid)
-        yield pid
-        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            yield pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 async def test_one_node_of_several_is_not_saved(tmp_path: Path, command: subprocess.Popen[bytes]) -> None:
