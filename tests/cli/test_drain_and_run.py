@@ -15,6 +15,7 @@ import pytest
 
 from lab.processes import wait_until
 from slurm_interleave.client import testing
+from slurm_interleave.client.cli import drain_command
 from slurm_interleave.client.cli.interleave import main
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from slurm_interleave.client.wire import interleave_v1_pb2_grpc as rpc
@@ -79,6 +80,19 @@ def test_where_slurm_does_not_drain_the_node_nothing_is_saved(
 
     assert done.status == 1
     assert "nothing was saved: slurm_update error: Invalid node name" in done.err
+    assert orchestrator.requests == []
+
+
+def test_where_slurm_gives_no_answer_nothing_is_saved(
+    call: Call, orchestrator: GivenOrchestrator, scontrol: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_command, "_SCONTROL_S", 0.1)
+    scontrol.with_name("scontrol").write_text("#!/bin/sh\nexec sleep 1000\n")
+
+    done = call(main, "drain", "n1")
+
+    assert done.status == 1
+    assert "scontrol gave no answer within 0.1 s; nothing was saved" in done.err
     assert orchestrator.requests == []
 
 

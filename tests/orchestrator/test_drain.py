@@ -113,6 +113,56 @@ async def test_a_job_gets_no_turn_while_it_is_saved_and_then_if_it_goes_on(
     assert update.granted.epoch
 
 
+async def test_two_drains_of_a_node_save_each_job_once(client: Client, n1: FakeAgent) -> None:
+    first, second = drain(client), drain(client)
+    n1.drains.put_nowait(await asyncio.wait_for(n1.drains.get(), 30))  # one has begun
+    other = await asyncio.wait(
+        {asyncio.ensure_future(each.read()) for each in (first, second)},
+        timeout=None,
+        return_when=asyncio.FIRST_COMPLETED,
+    )
+    [at_once] = other[0]
+    await n1.drained(error="criu is too old")
+    [waited] = [await each for each in other[1]]
+    first.cancel()
+    second.cancel()
+
+    assert (at_once.result().job_id, at_once.result().error) == ("a", "it is being saved already")
+    assert (waited.job_id, waited.error) == ("a", "criu is too old")
+
+
+async def test_a_job_that_could_not_be_saved_is_tried_again_by_the_next_drain(
+    client: Client, n1: FakeAgent
+) -> None:
+    updates = drain(client)
+    for _ in "abc":
+        await n1.drained(error="criu is too old")
+    before = [update.error async for update in updates]
+    again = drain(client)
+    order = await n1.drained(ok=True)
+
+    assert before == ["criu is too old"] * 3
+    assert (order.job_id, (await again.read()).ok) == ("a", True)
+
+
+async def refused_at_last(client: Client, node: str) -> None:
+    while True:
+        await drain(client, node).read()
+
+
+async def test_another_agent_that_goes_away_ends_no_drain(client: Client, n1: FakeAgent) -> None:
+    n2 = await FakeAgent(client.address, "n2").connect()
+    updates = drain(client)
+    n1.drains.put_nowait(await asyncio.wait_for(n1.drains.get(), 30))
+
+    await n2.close()
+    with pytest.raises(grpc.aio.AioRpcError, match="agent is not connected"):
+        await refused_at_last(client, "n2")  # that has been heard
+    await n1.drained(ok=True)
+
+    assert (await updates.read()).ok
+
+
 async def test_an_agent_that_goes_away_meanwhile_is_named(client: Client, n1: FakeAgent) -> None:
     updates = drain(client)
     await asyncio.wait_for(n1.drains.get(), 30)
