@@ -16,7 +16,8 @@ from slurm_interleave.client.sim.ranges import Range
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.backends.protocol import Region, Target
 from slurm_interleave.node_agent.backends.sim import SimBackend
-from tests.node_agent.test_spill import MIB, VALUES, files, filled, small_files, spill
+from tests.node_agent.test_spill import MIB, VALUES, files, spill
+from tests.node_agent.test_spill_disk import filled, small_files
 
 __all__ = ["filled", "small_files", "spill"]
 
