@@ -110,6 +110,13 @@ def dumps(folder: Path) -> list[int]:
     return processes.with_words("--images-dir", str(folder / "images" / f".{JOB}.new"))
 
 
+@pytest.fixture(autouse=True)
+def no_dump_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    for pid in dumps(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
 async def test_processes_that_an_agent_left_standing_still_go_on(
     tmp_path: Path, tree: subprocess.Popen[bytes]
 ) -> None:
