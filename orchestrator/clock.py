@@ -13,9 +13,8 @@ log = logging.getLogger(__name__)
 # by so many seconds a second.
 _SMALL_S = 0.5
 _FOLLOWS = 0.02
-_since_boot = partial(
-    time.clock_gettime, time.CLOCK_BOOTTIME
-)  # goes on while the host sleeps, as its nodes do
+# It goes on while the host sleeps, as the nodes do.
+_since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class SteadyClock:
