@@ -1,20 +1,31 @@
-"""Threads for what would stop an event loop: one from the start, and more where the host has them."""
+"""Threads where a host may have no more of them, as under a pid limit: fewer do the work."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
-from typing_extensions import override
+
+def start(threads: Iterable[Thread]) -> list[Thread]:
+    """Start *threads*, up to the first that cannot be; return those that run."""
+    started: list[Thread] = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        pass
+    return started
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool that does with the threads it has where no other can be started, as under a pid limit."""
+    """A pool for what would stop an event loop: one thread from the start, and more where they can be had."""
 
     def __init__(self, most: int | None = None, name: str = "") -> None:
         super().__init__(most, name)
         self.submit(int)
 
-    @override
     def _adjust_thread_count(self) -> None:
         try:
             super()._adjust_thread_count()

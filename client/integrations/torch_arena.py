@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_interleave.client.core.threads import start
 from slurm_interleave.client.integrations.torch_device import Device
 
 ALIGN = 512  # of each storage in a slab, in bytes
@@ -196,23 +197,24 @@ def _touch(address: int, size: int, cpus: set[int]) -> None:
     pieces = list(range(0, size, _PIECE))
     failed: list[OSError] = []
 
+    def take() -> None:
+        with contextlib.suppress(IndexError):
+            while not failed:
+                first = pieces.pop()
+                _populate(address + first, min(_PIECE, size - first), failed)
+
     def work() -> None:
         if cpus:
             with contextlib.suppress(OSError):  # Slurm may have bound the job elsewhere
                 os.sched_setaffinity(0, cpus)  # of this thread alone
-        with contextlib.suppress(IndexError):
-            while not failed:
-                start = pieces.pop()
-                _populate(address + start, min(_PIECE, size - start), failed)
+        take()
 
     threads = [threading.Thread(target=work) for _ in range(min(_THREADS, len(pieces), os.cpu_count() or 1))]
-    started = []
-    with contextlib.suppress(RuntimeError):  # no more can be started: fewer do it
-        for thread in threads:
-            thread.start()
-            started.append(thread)
+    started = start(threads)
     for thread in started:
         thread.join()
+    if not started:
+        take()
     if failed:
         raise MemoryError(f"{size} bytes of host memory cannot be had: {failed[0]}")
 

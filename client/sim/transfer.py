@@ -6,12 +6,12 @@ checksum too does not reach.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 
+from slurm_interleave.client.core.threads import start
 from slurm_interleave.client.sim.checksum import Checksum
 from slurm_interleave.client.sim.errors import ChecksumMismatch, SimError, StillWorking
 
@@ -79,11 +79,7 @@ def _side_by_side(work: Callable[[int], None], items: range) -> None:
 
     count = min(len(items), len(os.sched_getaffinity(0)), _THREADS)
     others = [threading.Thread(target=run, name="sim-copy", daemon=True) for _ in range(count - 1)]
-    started = []
-    with contextlib.suppress(RuntimeError):  # no more can be started: fewer do it
-        for thread in others:
-            thread.start()
-            started.append(thread)
+    started = start(others)
     run()
     for thread in started:
         thread.join()
