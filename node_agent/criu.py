@@ -229,7 +229,7 @@ def _no_room(folder: Path) -> str:
     """Return that *folder* is on a full disk, where it is: criu's log may have had no room either."""
     with contextlib.suppress(OSError):
         if (free := shutil.disk_usage(folder).free) < _ROOM:
-            return f"; {free} bytes are free on its disk: make room on that of [agent] image_dir"
+            return f"; [agent] image_dir = {folder.parent} has {free} bytes left: make room there"
     return ""
 
 

@@ -33,12 +33,12 @@ class Saving:
         request = pb.DrainRequest(node=node).SerializeToString()
         open_call(self._world.net, self._world.slurm.process, _DRAIN, request, None, ())
 
-    def root(self, job: str, _: int) -> int:
+    def roots(self, job: str, _: int) -> list[int]:
         """Return the job's process. Raises `WrongState`."""
         run = self._world.slurm.runs.get(job)
         if run is None or run.process is None or not run.process.alive:
             raise WrongState(f"job {job} has no process")
-        return run.pid
+        return [run.pid]
 
     async def check(self) -> None:
         """Find that criu works."""

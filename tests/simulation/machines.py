@@ -214,7 +214,7 @@ def _of_agents(world: World) -> list[StandIn]:
         (attendance, "alive", SimpleNamespace(process=world.client, is_alive=world.is_alive)),
         (attendance, "processes", SimpleNamespace(job_of=world.job_of)),
         (agent.Register, "unplugged", lambda *_: nullcontext()),  # nobody is connected to sockets of jobs
-        (drain, "_root", world.saving.root),
+        (drain, "_roots", world.saving.roots),
         (drain, "_send", world.saving.send),
         (drain, "pipes", lambda _: {}),
         (drain, "requeue_in_slurm", world.saving.requeue),
