@@ -233,6 +233,23 @@ async def test_a_tree_that_has_begun_beside_the_one_that_was_saved_hides_neither
             assert standing_still(tree) + standing_still(later) == [False] * 4
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to start a process of another user")
+async def test_a_process_of_another_user_that_has_the_words_of_a_dump_is_left_alone(
+    tmp_path: Path, tree: subprocess.Popen[bytes]
+) -> None:
+    an_agent_is_killed(tmp_path, CUT_SHORT)
+    words = ["sh", "-c", "read _", "--images-dir", str(tmp_path / "images" / f".{JOB}.new")]
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(*words, user=65534, stdin=pipe, start_new_session=True)
+    until(lambda: other.pid in dumps(tmp_path))
+
+    await Agent(tmp_path).recover()
+
+    assert dumps(tmp_path) == [other.pid]
+    await other.communicate(b"\n")
+    assert other.returncode == 0
+
+
 async def test_where_the_processes_have_ended_meanwhile_nothing_is_done(
     tmp_path: Path, tree: subprocess.Popen[bytes]
 ) -> None:
