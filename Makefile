@@ -16,7 +16,7 @@ RELEASES ?= trixie forky
 # A file's tests stay together, for what they share, in the order of collection: the long ones are not the last.
 # Two for each processor, since half of their time is waiting for daemons; four at most.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : 4)))
-SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 WIRE := slurm_interleave/client/wire
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

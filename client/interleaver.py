@@ -195,8 +195,8 @@ class Interleaver:
         with self._held.lock:
             for group in groups:
                 if group not in self._notices:
-                    self._notices[group] = Notices(self._session, group, self._on_notice)
-                    self._notices[group].held(held=group in self._held)
+                    held = group in self._held
+                    self._notices[group] = Notices(self._session, group, self._on_notice, held=held)
 
     def _tell_notices(self, groups: Sequence[str]) -> list[Notice]:
         """Tell those who follow whether *groups* are held; return what they have been told already."""

@@ -33,15 +33,17 @@ class Notice:
 class Notices:
     """Follows what is told of one group, by a thread, until `close`."""
 
-    def __init__(self, session: Session, group: str, calls: Sequence[Callable[[Notice], object]]) -> None:
-        """*calls* are called by the thread, with what is told while the devices are held."""
+    def __init__(
+        self, session: Session, group: str, calls: Sequence[Callable[[Notice], object]], *, held: bool
+    ) -> None:
+        """*calls* are called by the thread, with what is told while the devices are *held*."""
         self.group = group
         self._session, self._calls = session, calls
         self._lock = threading.Lock()
         self._first = threading.Event()
         self._closed = threading.Event()
         self._call: Any = None
-        self._held = False
+        self._held = held
         self._notice: Notice | None = None
         self._thread = threading.Thread(target=self._follow, name="interleave-notices", daemon=True)
         self._thread.start()
@@ -74,9 +76,9 @@ class Notices:
                 self._call = self._session.notices(self.group)
                 if self._closed.is_set():
                     self._call.cancel()
-                for number, told in enumerate(self._call):
+                for told in self._call:
                     failures = 0
-                    self._take(told, first=number == 0)
+                    self._take(told)
                     self._first.set()
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # an orchestrator of another release
@@ -86,12 +88,12 @@ class Notices:
             self._closed.wait(_AGAIN_S[min(failures, len(_AGAIN_S) - 1)])
             failures += 1
 
-    def _take(self, told: pb.HolderNotice, *, first: bool) -> None:
-        """Take a notice. The first of a stream is told to all, and counts this job itself if it waits."""
+    def _take(self, told: pb.HolderNotice) -> None:
+        """Take a notice, which a grant may have come before that is not known here yet."""
+        if not told.waiting:
+            return
         notice = Notice(self.group, told.waiting, told.by)
         with self._lock:
-            if not told.waiting or (first and not self._held):
-                return
             self._notice, held = notice, self._held
         if held:
             call_each(self._calls, notice)

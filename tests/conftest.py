@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ FIRST = (
     "crash/test_kill9.py",
     "torch/test_ranks.py",
 )
+
+TEARDOWN_S = 300.0
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("untimed", deadline=None)
@@ -45,6 +48,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files of `FIRST` first, the others after them as they are."""
     first = {FOLDER / name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: first.get(item.path, len(first)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """End the process if it hangs here: a time limit counts once, so not for a test that failed by it."""
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

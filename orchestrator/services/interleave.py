@@ -105,8 +105,9 @@ class InterleaveService(rpc.InterleaveServicer):
         key = self._arbiter.core.calls.find(job_id, group)
         state = self._arbiter.core.state
         with self._arbiter.listening(key) as news:
-            # At once too, so that the caller knows that it is heard.
-            yield pb.HolderNotice(waiting=state.book.depth(state.devices(key)))
+            # At once too, so that the caller knows that it is heard; who waits would count itself.
+            waiting = state.book.depth(state.devices(key)) if key in state.leases else 0
+            yield pb.HolderNotice(waiting=waiting)
             while True:
                 notice = await news.get()
                 ahead = self._arbiter.wall() - self._arbiter.now()

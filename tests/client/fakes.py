@@ -34,6 +34,7 @@ class FakeOrchestrator(rpc.InterleaveServicer):
         self.epoch = 0
         self.heard_yield = threading.Event()
         self.ended: list[tuple[str, int, str]] = []  # what was yielded: group, epoch, acquire
+        self.first_notice = pb.HolderNotice()
         self.notices: queue.SimpleQueue[pb.HolderNotice | None] = (
             queue.SimpleQueue()
         )  # None breaks the stream
@@ -83,7 +84,7 @@ class FakeOrchestrator(rpc.InterleaveServicer):
     def Notices(self, request: pb.NoticesRequest, context: Any) -> Iterator[pb.HolderNotice]:
         del request
         context.add_callback(lambda: self.notices.put(None))
-        yield pb.HolderNotice()
+        yield self.first_notice
         while (notice := self.notices.get()) is not None:
             yield notice
 

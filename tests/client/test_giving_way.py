@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
-from slurm_interleave.client import Interleaver, Notice, Unreachable
+from slurm_interleave.client import Interleaver, Notice, Unreachable, notices
 from slurm_interleave.client.wire import interleave_v1_pb2 as pb
 from tests.client.fakes import FakeOrchestrator, queued, refusal
 
@@ -33,6 +34,23 @@ def test_nobody_waits_until_it_is_told(mine: Interleaver, orchestrator: FakeOrch
     assert heard.wait(10)
     assert mine.should_yield
     assert mine.notices() == [Notice("demo", 2, 500.0)]
+
+
+def test_what_is_told_in_the_moment_when_the_first_question_is_asked_counts(
+    mine: Interleaver, orchestrator: FakeOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead(threading.Thread):
+        """A thread that has heard what there is before the one that started it goes on."""
+
+        def start(self) -> None:
+            super().start()
+            assert self._target.__self__._first.wait(10)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(notices, "threading", SimpleNamespace(**{**vars(threading), "Thread": Ahead}))
+    orchestrator.first_notice = pb.HolderNotice(waiting=1)
+    mine.acquire()
+
+    assert mine.should_yield
 
 
 def test_at_a_safe_point_it_gives_way_and_comes_back_in_its_phase(

@@ -26,6 +26,24 @@ async def test_a_holder_hears_that_somebody_waits(client: Client, n1: FakeAgent)
     notices.cancel()
 
 
+async def test_who_waits_is_told_of_nobody_until_the_devices_are_his(client: Client, n1: FakeAgent) -> None:
+    first = await client.granted("a")
+    waiting = client.acquire("b")
+    await client.waiting(1)
+    third = client.acquire("c")
+    await client.waiting(2)
+    notices = client.ours.Notices(pb.NoticesRequest(job_id="b", group="demo"))
+    assert (await notices.read()).waiting == 0
+
+    await client.end("a", first.epoch)
+
+    assert (await notices.read()).waiting == 1
+    late = client.ours.Notices(pb.NoticesRequest(job_id="b", group="demo"))
+    assert (await late.read()).waiting == 1
+    for call in (waiting, third, notices, late):
+        call.cancel()
+
+
 async def test_an_operator_takes_the_devices_and_the_job_gets_them_back(
     client: Client, n1: FakeAgent
 ) -> None:
