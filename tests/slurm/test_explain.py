@@ -53,14 +53,18 @@ def why(site: Cluster, *job: str) -> list[str]:
 
 def group_of(site: Cluster, job_id: str) -> str:
     """Return the group where a job is placed."""
-    text = site.command("scontrol", "--oneliner", "show", "job", job_id)
-    found = re.search(r"group=([^;]*);.*state=(placed|released)", text)
+    found = re.search(r";group=([^;]*);.*state=(placed|released)", comment_of(site, job_id))
     return found[1] if found else ""
 
 
 def reason_of(site: Cluster, job_id: str) -> str:
-    text = site.command("scontrol", "show", "job", job_id)
-    found = re.search(r";why=([^;]*);", text)
+    found = re.search(r";why=([^;]*);", comment_of(site, job_id))
+    return found[1] if found else ""
+
+
+def comment_of(site: Cluster, job_id: str) -> str:
+    """Return the AdminComment, which has blanks; newer releases show the words of the command line too."""
+    found = re.search(r"^ *AdminComment=(.*)$", site.command("scontrol", "show", "job", job_id), re.MULTILINE)
     return found[1] if found else ""
 
 
