@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import grpc
 
 from slurm_interleave.client.core.errors import ConfigError
-from slurm_interleave.node_agent import sockets
+from slurm_interleave.node_agent import sockets, whole_file
 from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.state import Job
 
@@ -40,7 +39,7 @@ class JobFolders:
         folder = self._config.job_folder(job.job_id)
         try:
             _make_way(folder)
-            _write_private(self.environment(job), self._variables(job))
+            whole_file.write(self.environment(job), None, self._variables(job))
         except OSError as error:
             raise ConfigError(f"[agent] run_dir: {folder} cannot be written: {error}") from error
         if job.job_id not in self._servers:
@@ -80,11 +79,3 @@ def _make_way(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for parent in missing:
         parent.chmod(0o711 if parent == folder.parent else 0o755)
-
-
-def _write_private(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    fresh.replace(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import logging
@@ -10,6 +9,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from slurm_interleave.node_agent import whole_file
 
 log = logging.getLogger(__name__)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -37,27 +38,17 @@ class StateFile:
         """
         stored = {"series": self._series + 1, "boot": self._boot, **stored}
         text = json.dumps(stored, default=vars)  # at once, since its pieces come from slow code
-        refused: OSError | None = None
-        try:
-            _replace(self.path, text)
-        except OSError as error:
-            if self.spare is None:
-                raise
-            _replace(self.spare, text)
-            refused = error
+        refused = whole_file.write(self.path, self.spare, text)
         self._series, self.lines = self._series + 1, 0
         if refused is None:
-            self._forget_older()
+            self._forget_lines()
         return refused
 
-    def _forget_older(self) -> None:
+    def _forget_lines(self) -> None:
         if self._appending is not None:
             os.close(self._appending)
             self._appending = None
         self._journal.unlink(missing_ok=True)
-        if self.spare is not None:
-            with contextlib.suppress(OSError):
-                self.spare.unlink()
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a line. Raises `OSError`; then all is to be written."""
@@ -103,24 +94,6 @@ class StateFile:
     def unreadable(self, path: Path, error: Exception) -> None:
         """Say that something of *path* cannot be used."""
         log.warning("state.unreadable", extra={"path": path, "reason": repr(error)})
-
-
-def _replace(path: Path, text: str) -> None:
-    if not path.parent.exists():
-        # Sockets of jobs lie in the agent's folder too, whatever the umask says.
-        path.parent.mkdir(parents=True)
-        path.parent.chmod(0o755)
-    fresh = path.with_suffix(".new")
-    # The jobs' tokens are in it.
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        raise
-    fresh.replace(path)
 
 
 def _entry(line: str) -> dict[str, Any]:

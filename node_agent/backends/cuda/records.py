@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from slurm_interleave.node_agent import whole_file
 from slurm_interleave.node_agent.job_processes import is_alive
 from slurm_interleave.node_agent.processes import Process
 
@@ -103,20 +103,9 @@ class Records:
     def _save(self) -> None:
         known = {job: record for job, record in self._jobs.items() if record.saved} | self._intended
         saved = {job: asdict(record) for job, record in known.items()}
-        text = json.dumps(saved)
         try:
-            _replace(self._path, text)
+            refused = whole_file.write(self._path, self._spare, json.dumps(saved))
         except OSError as error:
-            log.warning("records.unwritten", extra={"path": self._path, "reason": str(error)})
-            if self._spare is not None:
-                with contextlib.suppress(OSError):
-                    _replace(self._spare, text)
-            return
-        if self._spare is not None:
-            self._spare.unlink(missing_ok=True)
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_text(text)
-    fresh.replace(path)
+            refused = error
+        if refused is not None:
+            log.warning("records.unwritten", extra={"path": self._path, "reason": str(refused)})
