@@ -21,7 +21,7 @@ from slurm_interleave.node_agent.waits import Stop
 from tests.cuda.nodes import Nodes, Suspends, folders, here
 from tests.lab.commands import PROGRAM
 from tests.lab.draining import CRIU, NOT_HERE
-from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Stub
+from tests.stub_driver.stub import CHECKPOINTED, MIB, RUNNING, Process, Stub
 
 __all__ = ["folders", "here"]
 
@@ -36,13 +36,9 @@ async def test_a_job_is_saved_by_the_driver_before_its_processes_are(here: Nodes
     assert carried["bytes"] == {stub.uuids[0]: 3 * MIB}
 
 
-async def test_a_drain_that_is_cancelled_while_the_driver_saves_what_was_left_leaves_that_there(
-    stub: Stub, tmp_path: Path
-) -> None:
-    node = await asyncio.to_thread(Nodes, tmp_path / "here", Suspends())
-    rank, stop = await asyncio.to_thread(stub.start, "17", "0:4"), Stop()
-    suspended = JobContext(Context.SAVED, 30 * MIB, saved_by="app_channel", kept=4 * MIB)
-    node.job.context = suspended
+async def held_and_cancelled(node: Nodes, stub: Stub, rank: Process) -> None:
+    """Begin to save the job for a drain, which is cancelled while the driver saves *rank*."""
+    stop = Stop()
     stub.fault("checkpoint", 0, pid=rank.pid, delay_ms=500)
 
     async def held() -> None:
@@ -52,9 +48,19 @@ async def test_a_drain_that_is_cancelled_while_the_driver_saves_what_was_left_le
     holding = asyncio.create_task(held())
     await asyncio.to_thread(stub.wait_until_asked, "checkpoint", rank.pid)
     stop.set()
+    await holding
+
+
+async def test_a_drain_that_is_cancelled_while_the_driver_saves_what_was_left_leaves_that_there(
+    stub: Stub, tmp_path: Path
+) -> None:
+    node = await asyncio.to_thread(Nodes, tmp_path / "here", Suspends())
+    rank = await asyncio.to_thread(stub.start, "17", "0:4")
+    suspended = JobContext(Context.SAVED, 30 * MIB, saved_by="app_channel", kept=4 * MIB)
+    node.job.context = suspended
 
     with pytest.raises(WrongState, match="cancelled"):
-        await holding
+        await held_and_cancelled(node, stub, rank)
     assert (node.job.context, stub.state(rank.pid)) == (suspended, RUNNING)
     await node.backend.close()
 
@@ -62,20 +68,11 @@ async def test_a_drain_that_is_cancelled_while_the_driver_saves_what_was_left_le
 async def test_a_drain_that_is_cancelled_while_the_driver_saves_leaves_the_job_on_its_devices(
     here: Nodes, stub: Stub
 ) -> None:
-    rank, stop = await asyncio.to_thread(stub.start, "17", "0:3"), Stop()
+    rank = await asyncio.to_thread(stub.start, "17", "0:3")
     before = rank.ask("hash")
-    stub.fault("checkpoint", 0, pid=rank.pid, delay_ms=500)
-
-    async def held() -> None:
-        async with here.in_process.holding(here.job, stop):
-            raise AssertionError("it was not cancelled")
-
-    holding = asyncio.create_task(held())
-    await asyncio.to_thread(stub.wait_until_asked, "checkpoint", rank.pid)
-    stop.set()
 
     with pytest.raises(WrongState, match="cancelled"):
-        await holding
+        await held_and_cancelled(here, stub, rank)
     assert (here.job.context.state, stub.state(rank.pid)) == (Context.RESIDENT, RUNNING)
     assert rank.ask("hash") == before
 

@@ -13,6 +13,7 @@ import pytest
 from slurm_interleave.client.sim.settings import SimConfig
 from slurm_interleave.node_agent.agent import Agent
 from slurm_interleave.node_agent.backends.sim import SimBackend
+from slurm_interleave.node_agent.config import AgentConfig
 from slurm_interleave.node_agent.images import Image, Images
 from tests.node_agent.fakes import (
     OURS,
@@ -156,14 +157,19 @@ async def test_a_start_after_the_job_ran_is_a_clean_new_attempt(
     assert environment(folder, OURS)["INTERLEAVE_TOKEN"] != token
 
 
+def after_a_drain(folder: Path, orchestrator: FakeOrchestrator) -> AgentConfig:
+    """Return the settings of an agent that has the image of a job."""
+    images = Images(folder / "images")
+    images.begin(OURS)
+    images.finish(Image(OURS, 0, "demo", "token of before", 4711, {}))
+    return config(folder, orchestrator.address, image_dir=str(folder / "images"))
+
+
 async def test_a_job_whose_processes_were_saved_starts_with_a_token_of_its_own(
     folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator
 ) -> None:
     """By the one that these know it would be taken for its run before, where that is still in the books."""
-    images = Images(folder / "images")
-    images.begin(OURS)
-    images.finish(Image(OURS, 0, "demo", "token of before", 4711, {}))
-    settings = config(folder, orchestrator.address, image_dir=str(folder / "images"))
+    settings = after_a_drain(folder, orchestrator)
 
     async with running(settings, sim, SimBackend("n1", sim)):
         await orchestrator.hears("hello")
@@ -180,10 +186,7 @@ async def test_a_job_whose_processes_were_saved_starts_with_a_token_of_its_own(
 async def test_a_job_that_never_ran_resumes_nothing_of_a_job_that_had_its_id_before(
     folder: Path, sim: SimConfig, orchestrator: FakeOrchestrator, restarts: str, resumes: bool
 ) -> None:
-    images = Images(folder / "images")
-    images.begin(OURS)
-    images.finish(Image(OURS, 0, "demo", "token of before", 4711, {}))
-    settings = config(folder, orchestrator.address, image_dir=str(folder / "images"))
+    settings = after_a_drain(folder, orchestrator)
 
     async with running(settings, sim, SimBackend("n1", sim)):
         await start_job(folder, OURS, restarts=restarts)
