@@ -21,7 +21,7 @@ from slurm_interleave.orchestrator.db_command import database_of, database_optio
 from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.pairing.choice import choose, explain
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
-from slurm_interleave.orchestrator.pairing.known import declared
+from slurm_interleave.orchestrator.pairing.declared import declared
 from slurm_interleave.orchestrator.pairing.moves import Moves
 from slurm_interleave.orchestrator.pairing.pools import in_lines, parse_pools
 from slurm_interleave.orchestrator.pairing.profile import (

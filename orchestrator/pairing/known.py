@@ -9,25 +9,21 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from slurm_interleave.client.core.errors import BadArgument, DatabaseFailed
-from slurm_interleave.orchestrator.json_file import read_json
 from slurm_interleave.orchestrator.pairing.advice import Advice
 from slurm_interleave.orchestrator.pairing.config import PairingConfig
+from slurm_interleave.orchestrator.pairing.declared import declared
 from slurm_interleave.orchestrator.pairing.moves import Moves
 from slurm_interleave.orchestrator.pairing.profile import (
     HORIZON_S,
     Profile,
     by_name,
     learn,
-    parse,
     workload_of,
 )
 from slurm_interleave.sql.rows import Slice
-
-if TYPE_CHECKING:
-    from slurm_interleave.sql.slices import SliceFilter
+from slurm_interleave.sql.slices import SliceFilter
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
@@ -38,16 +34,6 @@ _ALIKE = (
     "job_id", "group", "role", "user", "account", "partition", "name", "backend", "nodes", "devices", "phase",
     "partners", "comment", "profile",
 )  # fmt: skip
-
-
-def declared(path: Path) -> dict[str, Profile]:
-    """Return the profiles that are kept in *path*; none if it is not there. Raises `BadArgument`."""
-    try:
-        return by_name(parse(read_json(path)))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise BadArgument(f"{path} cannot be read: {error}") from error
 
 
 class Known:
@@ -98,8 +84,6 @@ class Known:
             self.advice = Advice(profiles, self._config.rules, self._config.measure_first)
 
     def _new(self, now: float) -> Iterator[Sequence[Slice]]:
-        from slurm_interleave.sql.slices import SliceFilter  # `interleave pair` comes here without SQLAlchemy
-
         if self._seen:
             return self._slices(SliceFilter(start=self._seen))
         return self._newest(now - HORIZON_S, _TURNS, _TURNS * WORKLOADS)
